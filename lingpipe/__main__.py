@@ -1,0 +1,46 @@
+"""`lingpipe VERB ...`, the same as `python -m lingpipe VERB ...`.
+
+Exit codes: 0 done; 2 a mistake that the user can mend (one message, no traceback); 75 interrupted
+by SIGTERM or SIGINT with the state saved; 1 anything else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from lingpipe.bin.parser import build_parser
+from lingpipe.errors import UserError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns its exit code.
+
+    Args:
+      argv: arguments after the program's name; None takes those of the process.
+    """
+    arguments = build_parser().parse_args(argv)
+    # TensorFlow's C++ log is for its developers; set the variable yourself to see it.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    verb = importlib.import_module(f"lingpipe.bin.{arguments.verb}")
+    try:
+        code: int = verb.run(arguments)
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        print(f"lingpipe {arguments.verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"lingpipe {arguments.verb}: interrupted.", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output has gone (`lingpipe decode ... | head`): nothing is left to say,
+        # and Python must not complain when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""`lingpipe train`: train a registered model, or go on with its run."""
+
+from __future__ import annotations
+
+import argparse
+
+from lingpipe.registry import lookup
+from lingpipe.runtime.trainer import train
+from lingpipe.task.model_params import make_experiment
+
+# What BSD's sysexits.h calls "temporary failure, try again": the same command goes on.
+INTERRUPTED = 75
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Trains to the last step; INTERRUPTED if a signal ended it early with the state saved."""
+    experiment = make_experiment(lookup(arguments.model), arguments.overrides)
+    outcome = train(experiment, arguments.logdir)
+    return 0 if outcome.is_complete else INTERRUPTED

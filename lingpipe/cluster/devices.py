@@ -1,0 +1,61 @@
+"""Devices of this process: its GPUs, or as many logical CPU devices as there are stages.
+
+TensorFlow fixes the list of devices when it first computes something, so `stage_devices` is called
+before that. A process may be split into logical CPU devices; they share its cores and memory, which
+is how a pipeline runs, and is tested, on a laptop.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import tensorflow as tf
+
+from lingpipe.errors import UserError
+
+
+class DeviceType(enum.Enum):
+    """The kind of device that stages run on."""
+
+    auto = "auto"  # GPUs if there is one for each stage, else CPU.
+    cpu = "cpu"
+    gpu = "gpu"
+
+
+class DeviceCountError(UserError, ValueError):
+    """More stages than devices."""
+
+
+def stage_devices(num_stages: int, device_type: DeviceType = DeviceType.auto) -> list[str]:
+    """Names of `num_stages` devices, one for each stage.
+
+    Raises:
+      DeviceCountError: too few GPUs, or TensorFlow has started with too few CPU devices.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if device_type is DeviceType.gpu and len(gpus) < num_stages:
+        raise DeviceCountError(
+            f"{num_stages} stages need {num_stages} GPUs; this process sees {len(gpus)}. Use "
+            f"pipeline.num_stages={max(len(gpus), 1)} or cluster.device_type=cpu."
+        )
+    if device_type is not DeviceType.cpu and len(gpus) >= num_stages:
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        return [f"/GPU:{index}" for index in range(num_stages)]
+    return _logical_cpus(num_stages)
+
+
+def _logical_cpus(count: int) -> list[str]:
+    """Splits the CPU into at least `count` logical devices."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    split = tf.config.get_logical_device_configuration(cpu) or [None]
+    if len(split) < count:
+        logical = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        try:
+            tf.config.set_logical_device_configuration(cpu, logical)
+        except RuntimeError as error:
+            raise DeviceCountError(
+                f"{count} stages need {count} CPU devices, but TensorFlow has already started with "
+                f"{len(split)}. Call stage_devices before anything is computed."
+            ) from error
+    return [f"/CPU:{index}" for index in range(count)]

@@ -1,0 +1,41 @@
+"""Checks that the params of several layers share, as (field, message) pairs for `inconsistencies`.
+
+A message says what is wrong, shows the value and says what to write instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from lingpipe.hyperparams import Params
+
+
+def check_positive(params: Params, *fields: str) -> Iterator[tuple[str, str]]:
+    """Yields a message for each of `fields`, ints or floats, that is not greater than 0."""
+    for field in fields:
+        value = getattr(params, field)
+        if not value > 0:
+            yield field, f"{field} ({value}) must be greater than 0."
+
+
+def check_rate(params: Params, *fields: str) -> Iterator[tuple[str, str]]:
+    """Yields a message for each of `fields` that is not a share from 0 up to, without, 1."""
+    for field in fields:
+        value = getattr(params, field)
+        if not 0.0 <= value < 1.0:
+            yield (
+                field,
+                f"{field} ({value}) must be at least 0 and less than 1; 0.1 drops one in ten.",
+            )
+
+
+def check_heads(model_dim: int, num_heads: int, head_dim: int | None) -> Iterable[tuple[str, str]]:
+    """Yields a message if `num_heads` heads cannot share `model_dim` evenly and no width is set."""
+    if head_dim is None and num_heads > 0 and model_dim % num_heads:
+        lower = model_dim - model_dim % num_heads
+        better = f"{lower} or {lower + num_heads}" if lower else f"{num_heads}"
+        yield (
+            "num_heads",
+            f"model_dim ({model_dim}) must be a multiple of num_heads ({num_heads}) for heads of "
+            f"equal width; use model_dim {better}, or set head_dim, the width of one head.",
+        )

@@ -1,0 +1,266 @@
+"""The pipeline as its users see it: a list of cells, K stages, M micro-batches.
+
+    pipeline = Pipeline.Params(num_stages=2, num_micro_batches=4).build(
+        cells={"embed": ..., "layer_0": ..., "loss": ...},
+        learner=Learner.Params(...).build(),
+        devices=["/CPU:0", "/CPU:1"],
+        micro_batch={"ids": Spec((8, 16), "int32")},
+    )
+    result = pipeline.train_step({"ids": ids, "labels": labels})
+
+The last cell returns a dict of scalar sums over its examples; `loss` and `weight` must be among
+them. Gradients are those of the sum of all losses divided by the sum of all weights, over the whole
+mini-batch, whatever K, M, schedule and rematerialisation are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.base.layer import Layer
+from lingpipe.base.spec import Spec
+from lingpipe.errors import UserError
+from lingpipe.hyperparams import Parameterized
+from lingpipe.learner.clipping import clip_factor
+from lingpipe.learner.learner import Learner
+from lingpipe.pipeline.executor import Executor, PipelineError
+from lingpipe.pipeline.micro_batch import MicroBatch, split_batch
+from lingpipe.pipeline.plan import make_plan
+from lingpipe.pipeline.rematerialise import Rematerialisation
+from lingpipe.pipeline.schedule import Schedule, ScheduleKind, make_schedule
+from lingpipe.pipeline.shared_weights import find_mirrors, find_owners
+from lingpipe.pipeline.stage import Stage, StageLearner
+
+
+class DeviceError(UserError, ValueError):
+    """Fewer devices than stages."""
+
+
+class NonFiniteError(ArithmeticError):
+    """A step whose loss or gradient is not a finite number; no update was applied."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """What a training step reports.
+
+    Attributes:
+      step: number of the step, counted from 1.
+      loss: loss per unit of weight (per target token in translation).
+      weight: total weight of the mini-batch.
+      grad_norm: global norm of the gradient before clipping.
+      learning_rate: the rate that was applied.
+      sums: all that the last cell returned, summed over the mini-batch.
+    """
+
+    step: int
+    loss: float
+    weight: float
+    grad_norm: float
+    learning_rate: float
+    sums: dict[str, float]
+
+
+class Pipeline(Parameterized):
+    """A model cut into stages on devices.
+
+    Attributes:
+      plan: the plan that was followed.
+      stages: the stages, in order.
+      step: number of training steps done.
+      weights: path -> variable of every weight, each where it is owned.
+      slots: `<weight path>/<slot>` -> variable of the optimiser.
+    """
+
+    class Params(Parameterized.Params):
+        """How to cut and run; what to run comes with `build`."""
+
+        num_stages: int = 1  # K: stages, each on its own device.
+        num_micro_batches: int = 1  # M: slices of a mini-batch that are in flight together.
+        schedule: ScheduleKind = ScheduleKind.gpipe  # Order of forwards and backwards.
+        remat: Rematerialisation = Rematerialisation.none  # Activations computed again.
+        partition: list[int] | None = None  # Cells of each stage; None balances by cost.
+
+        def inconsistencies(self) -> Iterable[tuple[str, str]]:
+            for field in ("num_stages", "num_micro_batches"):
+                value = getattr(self, field)
+                if value < 1:
+                    yield field, f"{field} ({value}) must be at least 1."
+
+    def __init__(
+        self,
+        params: Params,
+        *,
+        cells: Mapping[str, Layer.Params],
+        learner: Learner,
+        devices: Sequence[str],
+        micro_batch: Mapping[str, Spec],
+        seed: int = 0,
+        compute_dtype: tf.DType = tf.float32,
+        signature: Mapping[str, tf.TensorSpec] | None = None,
+    ) -> None:
+        """Builds every stage on its device; functions are traced with the first batch.
+
+        Args:
+          params: frozen params.
+          cells: name -> params of each cell, in order; the last returns the loss.
+          learner: optimiser, learning rate and clipping.
+          devices: at least one device a stage, used in order.
+          micro_batch: typical shapes of a micro-batch, for balancing.
+          seed: seed of initial weights and of dropout.
+          compute_dtype: dtype of activations; weights and gradients are float32.
+          signature: specs of the batch entries with unknown dimensions where batches differ. None:
+            taken from the first batch, and a dimension that turns out to vary is opened then, at
+            the price of one more trace.
+
+        Raises:
+          PartitionError: the cells cannot be cut as asked.
+          DeviceError: fewer devices than stages.
+        """
+        self.params = params
+        self.plan = make_plan(cells, params.num_stages, micro_batch, params.partition)
+        if len(devices) < params.num_stages:
+            raise DeviceError(
+                f"num_stages ({params.num_stages}) needs as many devices; there are "
+                f"{len(devices)}: {', '.join(devices) or 'none'}. Use fewer stages."
+            )
+        self.step = 0
+        self._learner = learner
+        self._signature = dict(signature or {})
+        self._is_traced: set[str] = set()
+        self._is_clean = True
+        self.stages = [
+            Stage(
+                index,
+                {name: cells[name] for name in stage.cells},
+                devices[index],
+                seed=seed,
+                is_last=index == params.num_stages - 1,
+                compute_dtype=compute_dtype,
+                remat=params.remat,
+            )
+            for index, stage in enumerate(self.plan.stages)
+        ]
+        self._mirrors = find_mirrors(self.stages)
+        owners = find_owners(self.stages)
+        self.weights = {path: stage.variables[path] for path, stage in owners.items()}
+        self._stage_learners = [
+            StageLearner(
+                stage,
+                learner,
+                {path: v for path, v in stage.trainable.items() if owners[path] is stage},
+            )
+            for stage in self.stages
+        ]
+        self.slots = {
+            name: slot for part in self._stage_learners for name, slot in part.slots.items()
+        }
+        self._executor = Executor(self.stages)
+
+    def train_step(self, batch: Mapping[str, np.ndarray]) -> StepResult:
+        """One synchronous step on a mini-batch: forward, backward, one update.
+
+        Args:
+          batch: name -> array with examples along dimension 0, equally many in each.
+
+        Raises:
+          BatchError: entries that cannot be split or that a cell needs and lacks.
+          PipelineError: a stage failed; no update was applied and the next step may run.
+          NonFiniteError: loss or gradient is not finite; no update was applied.
+        """
+        micro_batches = self._prepare(batch, "training")
+        schedule = self._schedule(len(micro_batches))
+        if not self._is_clean:
+            self._executor.each(lambda stage: self._stage_learners[stage.index].clear())
+        self._is_clean = False
+        step = self.step + 1
+        sums = _add_up(self._executor.train(schedule, micro_batches, step))
+        for mirror in self._mirrors:
+            mirror.add_gradient_to_owner()
+        squares = [float(part.squared_norm()) for part in self._stage_learners]
+        weight = sums["weight"]
+        scale = 1.0 / weight if weight else 0.0
+        loss, grad_norm = sums["loss"] * scale, math.sqrt(sum(squares)) * scale
+        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+            raise NonFiniteError(
+                f"Step {step}: loss {loss}, gradient norm {grad_norm}. No update was applied. "
+                "A lower learning rate, a longer warm-up, clip_global_norm or logit clipping helps."
+            )
+        factor = scale * clip_factor(grad_norm, self._learner.params.clip_global_norm)
+        learning_rate = self._learner.learning_rate(step)
+        self._executor.each(
+            lambda stage: self._stage_learners[stage.index].update(factor, learning_rate, step)
+        )
+        self.copy_shared_weights()
+        self._is_clean = True
+        self.step = step
+        return StepResult(step, loss, weight, grad_norm, learning_rate, sums)
+
+    def evaluate_step(self, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The last cell's sums over a batch, without dropout and without an update.
+
+        Raises:
+          BatchError, PipelineError: as in `train_step`.
+        """
+        micro_batches = self._prepare(batch, "evaluation")
+        return _add_up(self._executor.evaluate(micro_batches, self.step))
+
+    def copy_shared_weights(self) -> None:
+        """Brings the copies of shared weights up to date; call it after restoring a checkpoint."""
+        for mirror in self._mirrors:
+            mirror.copy_from_owner()
+
+    def close(self) -> None:
+        """Ends the stages' threads."""
+        self._executor.close()
+
+    def _schedule(self, num_micro_batches: int) -> Schedule:
+        return make_schedule(self.params.schedule, self.params.num_stages, num_micro_batches)
+
+    def _prepare(self, batch: Mapping[str, np.ndarray], kind: str) -> list[MicroBatch]:
+        """Splits the batch and traces the stages if its shapes ask for it."""
+        micro_batches = split_batch(batch, self.params.num_micro_batches)
+        widened = widen_signature(self._signature, micro_batches[0].entries)
+        if widened != self._signature:
+            self._signature = widened
+            self._is_traced.clear()
+        if kind not in self._is_traced:
+            outputs: object = ()
+            for stage in self.stages:
+                trace = stage.trace_training if kind == "training" else stage.trace_evaluation
+                outputs = trace(outputs, self._signature)
+            self._is_traced.add(kind)
+        return micro_batches
+
+
+def widen_signature(
+    signature: Mapping[str, tf.TensorSpec], entries: Mapping[str, np.ndarray]
+) -> dict[str, tf.TensorSpec]:
+    """The narrowest specs that hold both what `signature` held and these arrays.
+
+    The batch dimension is always open. Entries that the signature names and the batch lacks stay:
+    the stage that reads one will say so.
+    """
+    widened = dict(signature)
+    for name, array in entries.items():
+        dtype = tf.as_dtype(array.dtype)
+        known = signature.get(name)
+        if known is None or known.dtype != dtype or len(known.shape) != array.ndim:
+            widened[name] = tf.TensorSpec([None, *array.shape[1:]], dtype)
+            continue
+        dims = [
+            dim if dim == size else None
+            for dim, size in zip(known.shape.as_list(), array.shape, strict=True)
+        ]
+        widened[name] = tf.TensorSpec([None, *dims[1:]], dtype)
+    return widened
+
+
+def _add_up(results: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, float]:
+    """Sums of the last cell's scalars over the micro-batches."""
+    return {key: math.fsum(float(result[key]) for result in results) for key in results[0]}

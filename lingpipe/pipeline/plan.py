@@ -1,0 +1,163 @@
+"""What will run where: the plan of stages, worked out from params before a device is touched.
+
+`make_plan` asks every cell's params for their cost, cuts the list and returns a `Plan`, plain data
+that the builder follows, the trainer prints at start and `lingpipe plan` shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from lingpipe.base.cost import Cost
+from lingpipe.base.spec import Spec, Specs, specs_bytes
+from lingpipe.pipeline.partitioner import balanced_partition, check_partition
+
+
+class CellParams(Protocol):
+    """What the plan needs to know of a cell; `Layer.Params` offers it."""
+
+    def cost(self, inputs: Specs, batch: Mapping[str, Spec] | None = None) -> Cost: ...
+
+    def all_weights(self, path: str = "") -> dict[str, Any]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class StagePlan:
+    """One stage.
+
+    Attributes:
+      cells: names of its cells, in order.
+      weights: number of weights that live on it; a shared weight lives on the first stage that
+        uses it.
+      mirrored_weights: number of weights of which it holds a copy because an earlier stage owns
+        them.
+      flops: floating-point operations of the forward pass of one micro-batch.
+      activation_bytes: what one micro-batch keeps for the backward pass without rematerialisation.
+      boundary_bytes: bytes that one micro-batch sends to the next stage; 0 for the last.
+    """
+
+    cells: tuple[str, ...]
+    weights: int
+    mirrored_weights: int
+    flops: int
+    activation_bytes: int
+    boundary_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All stages of a model, and the micro-batch for which they were worked out.
+
+    Attributes:
+      stages: the stages, in order.
+      micro_batch: spec of each batch entry.
+    """
+
+    stages: tuple[StagePlan, ...]
+    micro_batch: dict[str, Spec]
+
+    @property
+    def partition(self) -> list[int]:
+        """Number of cells of each stage."""
+        return [len(stage.cells) for stage in self.stages]
+
+    @property
+    def weights(self) -> int:
+        """Number of weights of the model; shared ones count once."""
+        return sum(stage.weights for stage in self.stages)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the forward pass of one micro-batch."""
+        return sum(stage.flops for stage in self.stages)
+
+    def shares(self) -> list[float]:
+        """Share of each stage in the computation; equal shares are the best a cut can do."""
+        total = max(self.flops, 1)
+        return [stage.flops / total for stage in self.stages]
+
+
+def make_plan(
+    cells: Mapping[str, CellParams],
+    num_stages: int,
+    micro_batch: Mapping[str, Spec],
+    partition: Sequence[int] | None = None,
+) -> Plan:
+    """Cuts `cells` into stages of balanced cost.
+
+    Args:
+      cells: name -> params of each cell, in order.
+      num_stages: number of stages K.
+      micro_batch: spec of each entry of a typical micro-batch.
+      partition: number of cells of each stage; None for the balanced cut.
+
+    Raises:
+      PartitionError: the cells cannot be cut so.
+    """
+    names = list(cells)
+    costs = _cell_costs(cells, micro_batch)
+    if partition is None:
+        sizes = balanced_partition([cost.flops for cost in costs], num_stages)
+    else:
+        sizes = check_partition(partition, len(names), num_stages)
+    stages = []
+    owned: set[str] = set()
+    start = 0
+    for size in sizes:
+        span = slice(start, start + size)
+        weights: dict[str, Any] = {}
+        for name in names[span]:
+            weights.update(cells[name].all_weights(name))
+        is_last = start + size == len(names)
+        stages.append(
+            StagePlan(
+                cells=tuple(names[span]),
+                weights=sum(w.size for path, w in weights.items() if path not in owned),
+                mirrored_weights=sum(w.size for path, w in weights.items() if path in owned),
+                flops=sum(cost.flops for cost in costs[span]),
+                activation_bytes=sum(cost.activation_bytes for cost in costs[span]),
+                boundary_bytes=0 if is_last else specs_bytes(costs[start + size - 1].outputs),
+            )
+        )
+        owned.update(weights)
+        start += size
+    return Plan(tuple(stages), dict(micro_batch))
+
+
+def _cell_costs(cells: Mapping[str, CellParams], micro_batch: Mapping[str, Spec]) -> list[Cost]:
+    """Each cell's cost, the outputs of one being the inputs of the next."""
+    costs = []
+    outputs: Specs = None
+    for cell in cells.values():
+        costs.append(cell.cost(outputs, micro_batch))
+        outputs = costs[-1].outputs
+    return costs
+
+
+def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
+    """The plan as a table for people: one row a stage."""
+    header = ("stage", "cells", "device", "weights", "forward FLOPs", "share", "sends")
+    rows = [header]
+    for index, (stage, share) in enumerate(zip(plan.stages, plan.shares(), strict=True)):
+        shared = f" (+{stage.mirrored_weights:,} shared)" if stage.mirrored_weights else ""
+        rows.append(
+            (
+                str(index),
+                f"{len(stage.cells)}: {stage.cells[0]} .. {stage.cells[-1]}",
+                devices[index] if devices else "-",
+                f"{stage.weights:,}{shared}",
+                f"{stage.flops:.3g}",
+                f"{share:.1%}",
+                f"{stage.boundary_bytes:,} B",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    shapes = ", ".join(f"{name} {list(spec.shape)}" for name, spec in plan.micro_batch.items())
+    lines.append(f"total {plan.weights:,} weights; one micro-batch: {shapes}")
+    return "\n".join(lines) + "\n"

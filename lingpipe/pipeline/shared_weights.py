@@ -1,0 +1,59 @@
+"""Weights that are used on several stages, such as an embedding tied to the softmax.
+
+The first stage that uses a weight owns it: there it has its optimiser slots and takes part in the
+update. Other stages hold a mirror, so that their functions read it on their own device. After the
+last backward pass the mirrors' gradients are added to the owner's; after the update the owner's
+value is copied to the mirrors. The two uses thus read equal values in every step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lingpipe.pipeline.stage import Stage
+
+
+@dataclasses.dataclass(frozen=True)
+class Mirror:
+    """One copy of a weight: `path`, the stage that owns it and the stage that holds the copy."""
+
+    path: str
+    owner: Stage
+    holder: Stage
+
+    def add_gradient_to_owner(self) -> None:
+        """Adds the copy's accumulated gradient to the owner's."""
+        if self.path not in self.holder.accumulators:
+            return
+        with tf.device(self.owner.device):
+            gradient = tf.identity(self.holder.accumulators[self.path])
+            self.owner.accumulators[self.path].assign_add(gradient)
+
+    def copy_from_owner(self) -> None:
+        """Copies the owner's value."""
+        with tf.device(self.holder.device):
+            value = tf.identity(self.owner.variables[self.path])
+            self.holder.variables[self.path].assign(value)
+
+
+def find_owners(stages: Sequence[Stage]) -> dict[str, Stage]:
+    """Path of every weight -> the first stage that uses it."""
+    owners: dict[str, Stage] = {}
+    for stage in stages:
+        for path in stage.variables:
+            owners.setdefault(path, stage)
+    return owners
+
+
+def find_mirrors(stages: Sequence[Stage]) -> list[Mirror]:
+    """Every copy of a weight on a stage that does not own it."""
+    owners = find_owners(stages)
+    return [
+        Mirror(path, owners[path], stage)
+        for stage in stages
+        for path in stage.variables
+        if owners[path] is not stage
+    ]

@@ -1,0 +1,1 @@
+"""Running experiments: the trainer, evaluation, decoding, checkpoints and the run directory."""

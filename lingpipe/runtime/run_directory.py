@@ -1,0 +1,120 @@
+"""The folder of one run: what lies where, and who may write.
+
+    params.txt      the experiment's params, whole
+    plan.txt        stages, cells, devices, weights
+    metrics.jsonl   one line a logged training step
+    eval.jsonl      one line an evaluation
+    checkpoints/    weights, optimiser slots, step and data cursor
+    tensorboard/    the same scalars for TensorBoard
+    vocab/          the vocabulary, so that decoding needs nothing outside the folder
+
+All that `evaluate` and `decode` need is inside, so a run directory may be moved or copied whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+from lingpipe.hyperparams import Params
+from lingpipe.runtime.files import RunDirectoryError, write_atomically
+from lingpipe.task.experiment import Experiment
+
+# A run may be continued with other values of these; all else decides what the weights mean.
+_MAY_CHANGE = ("pipeline.", "cluster.", "learner.", "train.")
+_MUST_STAY = ("train.seed",)
+
+
+class RunDirectory:
+    """Paths of a run directory and its params."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Names the folder; nothing is read or made yet."""
+        self.path = Path(path)
+
+    @property
+    def params_file(self) -> Path:
+        """The experiment's params as text."""
+        return self.path / "params.txt"
+
+    @property
+    def plan_file(self) -> Path:
+        """The table of stages."""
+        return self.path / "plan.txt"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def vocabulary(self) -> Path:
+        """Folder of the vocabulary."""
+        return self.path / "vocab"
+
+    def read_params(self) -> Experiment.Params:
+        """The params that the run was started with.
+
+        Raises:
+          RunDirectoryError: this is no run directory.
+        """
+        try:
+            text = self.params_file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{self.path} is not a run directory: it has no params.txt ({error.strerror}). "
+                "Give --logdir the folder that `lingpipe train` wrote."
+            ) from error
+        params = Params.from_text(text)
+        if not isinstance(params, Experiment.Params):
+            raise RunDirectoryError(
+                f"{self.params_file} holds {type(params).__qualname__}, not an experiment."
+            )
+        return params
+
+    def start(self, params: Experiment.Params) -> None:
+        """Writes the params; if the run exists, checks first that it can go on with them.
+
+        Raises:
+          RunDirectoryError: the run was started with params that decide what its weights mean, or
+            the folder cannot be written.
+        """
+        if self.params_file.exists():
+            refused = [
+                difference
+                for difference in self.read_params().diff(params)
+                if not difference.path.startswith(_MAY_CHANGE) or difference.path in _MUST_STAY
+            ]
+            if refused:
+                lines = "\n".join(f"  {d.path}: {d.mine} -> {d.theirs}" for d in refused)
+                raise RunDirectoryError(
+                    f"{self.path} holds a run with other params; its weights cannot go on with "
+                    f"these:\n{lines}\nUse another --logdir, or the params it was started with."
+                )
+        write_atomically(self.params_file, params.to_text())
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second trainer out while the first one runs.
+
+        Raises:
+          RunDirectoryError: another process trains in this folder, or it cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path / ".lock", "w")
+        except OSError as error:
+            raise RunDirectoryError(
+                f"Cannot write to --logdir {self.path}: {error.strerror}."
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunDirectoryError(
+                    f"Another process is training in {self.path}. Wait for it, or use another "
+                    "--logdir."
+                ) from error
+            yield

@@ -1,0 +1,1 @@
+"""Tasks and models: what is trained, on what, and how, as one tree of params."""

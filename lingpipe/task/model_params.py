@@ -1,0 +1,52 @@
+"""How models are named: a small record of knobs that fills the tree of an experiment.
+
+A named model overrides knobs and nothing else:
+
+    @register
+    class Small(Multilingual):
+        "A model for one evening."
+        num_layers = 3
+
+This module imports no TensorFlow; the tree, whose nodes are layers' params, is only put together
+when `experiment()` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lingpipe.hyperparams import Params
+
+if TYPE_CHECKING:
+    from lingpipe.task.experiment import Experiment
+
+
+class ModelParams(Params):
+    """Base of all named models."""
+
+    def experiment(self) -> Experiment.Params:
+        """The tree of params that these knobs describe."""
+        raise TypeError(f"{type(self).__qualname__} defines no experiment().")
+
+
+def make_experiment(model: type[ModelParams], overrides: Sequence[str] = ()) -> Experiment.Params:
+    """The experiment of a named model, with `PATH=VALUE` overrides.
+
+    An override whose path is a knob of the model is set before the tree is filled; any other
+    reaches into the tree.
+
+    Raises:
+      ParamsError: an override names no field or has a value of the wrong type; nothing is applied.
+    """
+    knobs = model()
+    names = {field.name for field in knobs.fields()}
+    knobs.override_all([item for item in overrides if _path(item) in names])
+    experiment = knobs.experiment()
+    experiment.override_all([item for item in overrides if _path(item) not in names])
+    experiment.validate()
+    return experiment
+
+
+def _path(override: str) -> str:
+    return override.partition("=")[0].strip()

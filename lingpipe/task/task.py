@@ -1,0 +1,119 @@
+"""A task: the list of cells to train and what its sums, sentences and scores mean.
+
+The trainer knows nothing of translation or images. It asks the task for cells, for the shapes of a
+typical micro-batch, and for readable metrics; evaluation and decoding belong to the task entirely.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from lingpipe.base.layer import Layer
+from lingpipe.base.spec import Spec
+from lingpipe.hyperparams import Parameterized
+from lingpipe.input.input import Input
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeOptions:
+    """What a user may ask of decoding.
+
+    Attributes:
+      to: language to translate into.
+      source: language of the input; None where the model does not need to know.
+      beam_size: hypotheses kept alive; 1 is greedy search.
+      nbest: hypotheses returned for each line.
+      length_penalty: alpha of the length penalty of Wu et al. 2016, equation 14.
+      max_rows: lines decoded together.
+    """
+
+    to: str
+    source: str | None = None
+    beam_size: int = 4
+    nbest: int = 1
+    length_penalty: float = 0.6
+    max_rows: int = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+    """One decoded line and its score (higher is better)."""
+
+    text: str
+    score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Scores of a checkpoint on a split.
+
+    Attributes:
+      table: the scores for people, as text.
+      record: the scores for programs, as JSON-able data.
+    """
+
+    table: str
+    record: dict[str, Any]
+
+
+class Task(Parameterized):
+    """Base of all tasks."""
+
+    class Params(Parameterized.Params):
+        """Declares the model of the task."""
+
+    def __init__(self, params: Params, *, input_params: Input.Params) -> None:
+        """Keeps params; a task hands dimensions of the input (vocabulary) down to its model."""
+        self.params = params
+        self.input_params = input_params
+
+    def cells(self) -> dict[str, Layer.Params]:
+        """Name -> params of each cell, in order; the last one returns the loss."""
+        raise TypeError(f"{type(self).__qualname__} defines no cells().")
+
+    def micro_batch(self, num_micro_batches: int) -> dict[str, Spec]:
+        """Shapes of a typical micro-batch, by which stages are balanced."""
+        raise TypeError(f"{type(self).__qualname__} defines no micro_batch(num_micro_batches).")
+
+    def signature(self) -> dict[str, tf.TensorSpec]:
+        """Specs of the batch entries; None for every dimension in which batches differ."""
+        raise TypeError(f"{type(self).__qualname__} defines no signature().")
+
+    def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Readable metrics from the last cell's sums."""
+        return {"loss": sums["loss"] / sums["weight"] if sums["weight"] else math.nan}
+
+    def evaluate(self, run: Run, split: str) -> Evaluation:
+        """Scores restored weights on a split as users see it (sentences, not teacher forcing)."""
+        raise TypeError(f"{type(self).__qualname__} defines no evaluate(run, split).")
+
+    def decode(
+        self, run: Run, lines: Iterator[str], options: DecodeOptions
+    ) -> Iterator[Sequence[Hypothesis]]:
+        """Decodes lines as they come, in order: the n best of each."""
+        raise TypeError(f"{type(self).__qualname__} defines no decode(run, lines, options).")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished or running training, opened for reading.
+
+    Attributes:
+      input: the run's input, its vocabulary loaded.
+      weights: path -> value of every weight of the chosen checkpoint, float32 arrays.
+      step: step of the checkpoint.
+      seed: the run's seed.
+      directory: the run directory.
+    """
+
+    input: Input
+    weights: Mapping[str, Any]
+    step: int
+    seed: int
+    directory: Path

@@ -1,0 +1,1 @@
+"""Machine translation, many languages in one model."""
