@@ -134,8 +134,8 @@ def _advice(name: str, root: str, module: Any = None) -> str:
         known += [name_of(v, root) for v in vars(module).values() if _is_registered(v)]
     lower = {one.lower(): one for one in dict.fromkeys(known)}
     last = name.rpartition(".")[2].lower()
-    near = [one for key, one in lower.items() if key.rpartition(".")[2] == last]
-    near += [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
+    near = [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.7)]
+    near += [one for key, one in lower.items() if key.rpartition(".")[2] == last]
     names = " or ".join(f"'{one}'" for one in list(dict.fromkeys(near))[:3])
     hint = f"did you mean {names}? " if names else ""
     return f"{hint}'lingpipe params --list' prints every model."

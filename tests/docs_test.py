@@ -121,7 +121,7 @@ def _program(command: list[str]) -> str:
 
 def _fault(command: list[str]) -> str:
     program, *arguments = command
-    name = Path(program).name
+    name = Path(program).name or program
     if name == "lingpipe":
         return _lingpipe_fault(arguments)
     if re.fullmatch(r"python[\d.]*", name):

@@ -9,7 +9,7 @@ import sys
 
 from lingpipe.pipeline.plan import format_plan
 from lingpipe.registry import lookup
-from lingpipe.runtime.trainer import plan_of
+from lingpipe.runtime.parts import plan_of
 from lingpipe.task.model_params import make_experiment
 
 

@@ -97,7 +97,8 @@ class TupleKind:
         """The kind of the item at an index."""
         return self.items[0] if self.repeated else self.items[int(step)]
 
-    def _of(self, count: int) -> tuple[Kind, ...]:
+    def kinds_of(self, count: int) -> tuple[Kind, ...]:
+        """The kinds of the items of a tuple of `count`, or a mismatch if it cannot be so long."""
         if self.repeated:
             return self.items * count
         if count != len(self.items):
@@ -108,7 +109,7 @@ class TupleKind:
         if not isinstance(value, tuple):
             advice = "; write (...)" if isinstance(value, list) else ""
             raise MismatchError(f"must be a {self}, not {describe(value)}{advice}")
-        pairs = enumerate(zip(self._of(len(value)), value, strict=True))
+        pairs = enumerate(zip(self.kinds_of(len(value)), value, strict=True))
         return tuple(_inside(f"[{i}]", getattr(k, method), item, exact) for i, (k, item) in pairs)
 
     def check(self, value: Any, exact: bool = False) -> tuple[Any, ...]:
@@ -122,11 +123,13 @@ class TupleKind:
             value = read_literal(text, json_first=True)
             return self.read(tuple(value) if isinstance(value, list) else value)
         items = list(_items_of_text(text, self.items, "()"))
-        pairs = enumerate(zip(self._of(len(items)), items, strict=True))
+        pairs = enumerate(zip(self.kinds_of(len(items)), items, strict=True))
         return tuple(_inside(f"[{i}]", kind.parse, item) for i, (kind, item) in pairs)
 
     def show(self, value: Any) -> str:
-        shown = [kind.show(item) for kind, item in zip(self._of(len(value)), value, strict=True)]
+        shown = [
+            kind.show(item) for kind, item in zip(self.kinds_of(len(value)), value, strict=True)
+        ]
         return f"({shown[0]},)" if len(shown) == 1 else f"({', '.join(shown)})"
 
 

@@ -28,16 +28,17 @@ def field_comment(cls: type, name: str) -> str:
         target = statement.target if isinstance(statement, ast.AnnAssign) else None
         if isinstance(target, ast.Name) and target.id == name:
             comments = _comments(source)
-            last = statement.end_lineno or statement.lineno
-            return _beside(comments, last)[0] or _above(comments, statement.lineno)
+            beside = comments.get(statement.end_lineno or statement.lineno)
+            if beside is not None and not beside.alone:
+                return beside.words
+            return _above(comments, statement.lineno)
     return ""
 
 
 @dataclass(frozen=True)
 class _Comment:
-    """A comment: its column, its words, and whether its line has nothing else."""
+    """A comment: its words, and whether its line has nothing else."""
 
-    column: int
     words: str
     alone: bool
 
@@ -49,28 +50,13 @@ def _comments(source: str) -> dict[int, _Comment]:
         if token.type == tokenize.COMMENT:
             line, column = token.start
             words = _MARKS.sub("", token.string).lstrip("#: ").rstrip()
-            result[line] = _Comment(column, words, alone=not token.line[:column].strip())
+            result[line] = _Comment(words, alone=not token.line[:column].strip())
     return result
 
 
-def _beside(comments: dict[int, _Comment], line: int) -> tuple[str, int]:
-    """The comment at the end of `line`, continued in the same column below; and its last line."""
-    first = comments.get(line)
-    if first is None or first.alone:
-        return "", line
-    words = [first.words]
-    while (below := comments.get(line + 1)) and below.alone and below.column == first.column:
-        words.append(below.words)
-        line += 1
-    return " ".join(words), line
-
-
 def _above(comments: dict[int, _Comment], line: int) -> str:
-    """The lines of comment right above `line`, unless they continue the comment of a field."""
+    """The lines of comment right above `line`."""
     words: list[str] = []
-    first = line
-    while (above := comments.get(first - 1)) and above.alone:
+    while (above := comments.get(line := line - 1)) and above.alone:
         words.insert(0, above.words)
-        first -= 1
-    continued = _beside(comments, first - 1)[1] - (first - 1)
-    return " ".join(words[continued:])
+    return " ".join(words)

@@ -50,18 +50,15 @@ class Field:
     @property
     def kind(self) -> Kind:
         """What the field accepts; resolves the annotation and checks the default at first use."""
-        if self._kind is None:
-            try:
-                self.resolve()
-            except NameError as error:
-                raise ParamsTypeError(
-                    f"{self._label()}: its annotation {self.annotation!r} cannot be resolved "
-                    f"({error}); import the name at the top of the module."
-                ) from None
-        assert self._kind is not None
-        return self._kind
+        try:
+            return self._kind or self.resolve()
+        except NameError as error:
+            raise ParamsTypeError(
+                f"{self._label()}: its annotation {self.annotation!r} cannot be resolved "
+                f"({error}); import the name at the top of the module."
+            ) from None
 
-    def resolve(self) -> None:
+    def resolve(self) -> Kind:
         """Turns the annotation into a kind and checks the default.
 
         Raises:
@@ -69,11 +66,12 @@ class Field:
             ParamsTypeError: a type that params do not hold, or a default of another type.
         """
         try:
-            self._kind = annotations.kind_of(annotations.evaluate(self.annotation, self._scope))
+            kind = annotations.kind_of(annotations.evaluate(self.annotation, self._scope))
         except (TypeError, SyntaxError) as error:
             raise ParamsTypeError(f"{self._label()}: {error}.") from None
-        self._scope = Scope()
+        self._kind, self._scope = kind, Scope()
         self.default = frozen_value(thawed_value(self.checked(self.default, self._label())))
+        return kind
 
     def default_value(self) -> Any:
         """The default, checked by now."""

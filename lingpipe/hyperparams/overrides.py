@@ -13,7 +13,7 @@ from lingpipe.hyperparams import paths
 from lingpipe.hyperparams.containers import UnionKind
 from lingpipe.hyperparams.errors import MismatchError, ParamsError, ParamsTypeError
 from lingpipe.hyperparams.frozen import thawed_value
-from lingpipe.hyperparams.kinds import Kind
+from lingpipe.hyperparams.kinds import Kind, describe
 from lingpipe.hyperparams.required import REQUIRED
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def override(root: "Params", path: str, value: Any, text: bool) -> None:
     for step in place.inner:
         kind, holder = _item_kind(kind, holder, step), holder[step]
     try:
+        if text and not isinstance(value, str):
+            raise MismatchError(f"is to be read from text, and {describe(value)} is none")
         if text:
             accepted = kind.parse(value)
         elif value is REQUIRED and not place.inner:

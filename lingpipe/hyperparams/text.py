@@ -213,6 +213,8 @@ def _read_items(kind: Kind, path: str, lines: _Lines, opener: str, count: int) -
     if not members:
         raise MismatchError(f"must be {kind}, not items in {opener}{_BRACKETS[opener][0]}")
     member = members[0]
+    if isinstance(member, TupleKind):
+        member.kinds_of(count)
     if wanted is DictKind:
         step = re.compile(re.escape(path) + rf"\[(?:{paths.QUOTED})\]")
         found = [line for line in lines.texts if step.fullmatch(line)]

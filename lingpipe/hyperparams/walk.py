@@ -5,6 +5,7 @@ is a leaf too, whose value is its class; so is a list with nodes inside, whose v
 Text, differences and equality all follow from that one list.
 """
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,9 @@ from lingpipe.hyperparams.containers import key_step
 from lingpipe.hyperparams.errors import ParamsError, ParamsTypeError
 from lingpipe.hyperparams.frozen import Tree
 from lingpipe.hyperparams.import_path import import_path
+from lingpipe.hyperparams.kinds import EnumKind
 from lingpipe.hyperparams.paths import field_path
+from lingpipe.hyperparams.required import REQUIRED
 
 if TYPE_CHECKING:
     from lingpipe.hyperparams.params import Params
@@ -161,8 +164,17 @@ class Difference:
 
 
 def shown(value: Any) -> str:
-    """A value of a difference as text."""
-    return import_path(value) if isinstance(value, type) else repr(value)
+    """A value of a difference as text: enums by their words, classes by their import paths."""
+    if isinstance(value, type):
+        return import_path(value)
+    if isinstance(value, enum.Enum) and value is not REQUIRED:
+        return EnumKind.word(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {shown(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        inner = ", ".join(shown(item) for item in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return repr(value)
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -28,6 +28,11 @@ class Input(Parameterized):
         self.vocab_dir = vocab_dir
         self.seed = seed
 
+    @classmethod
+    def is_prepared(cls, vocab_dir: Path) -> bool:
+        """Whether `vocab_dir` holds all that a run's input keeps there; true if it keeps nothing."""
+        return True
+
     def train_batches(self, cursor: Cursor) -> Iterator[Batch]:
         """The endless training batches from `cursor` on: a function of (seed, cursor) alone."""
         raise TypeError(f"{type(self).__qualname__} defines no train_batches(cursor).")

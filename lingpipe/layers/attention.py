@@ -87,12 +87,13 @@ class MultiHeadAttention(Layer):
             batch, time, _ = queries.shape
             inner = Spec((batch, time, self.num_heads * self.width), queries.dtype)
             scores = Spec((batch, self.num_heads, time, num_keys), queries.dtype)
-            two_products = 4 * scores.elements * self.width
-            softmax = Cost(5 * scores.elements + two_products, inner, 4 * scores.elements)
+            flops = (4 * self.width + 5) * scores.elements  # Two products and the softmax.
+            probabilities = 4 * scores.elements  # Float32, whatever the compute dtype.
+            is_copied = not self.dropout and queries.dtype != "float32"
+            copy = scores.bytes if is_copied else 0
             return total_cost(
-                softmax,
+                Cost(flops, inner, probabilities + copy + inner.bytes),
                 self.children()["probability_dropout"].cost(scores),
-                Cost(0, inner, inner.bytes),
                 self.children()["output"].cost(inner),
                 outputs=queries,
             )

@@ -47,11 +47,13 @@ class FeedForward(Layer):
 
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             children = self.children()
-            hidden = children["hidden"].cost(inputs)
-            activated = Cost(hidden.outputs.elements, hidden.outputs, hidden.outputs.bytes)
-            dropped = children["hidden_dropout"].cost(hidden.outputs)
-            output = children["output"].cost(hidden.outputs)
-            return total_cost(hidden, activated, dropped, output, outputs=output.outputs)
+            product = children["hidden"].cost(inputs)
+            hidden = product.outputs
+            # The product itself is not kept: the derivative needs what the activation made of it.
+            activated = Cost(product.flops + hidden.elements, hidden, hidden.bytes)
+            dropped = children["hidden_dropout"].cost(hidden)
+            output = children["output"].cost(hidden)
+            return total_cost(activated, dropped, output, outputs=output.outputs)
 
     params: Params
     hidden: Linear

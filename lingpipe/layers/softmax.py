@@ -54,7 +54,11 @@ class Softmax(Layer):
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             outputs = Spec((*inputs.shape[:-1], self.vocabulary_size))
             flops = 2 * inputs.elements * self.vocabulary_size
-            return Cost(flops, outputs, outputs.bytes)
+            is_clipped = self.logit_clipping is not LogitClipping.none
+            kept = outputs.bytes * (
+                2 if is_clipped else 1
+            )  # To derive the clipping takes one more.
+            return Cost(flops, outputs, kept)
 
     params: Params
     table: tf.Variable

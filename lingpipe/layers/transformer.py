@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe.base.context import Context
-from lingpipe.base.cost import Cost, total_cost
+from lingpipe.base.cost import Cost
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
@@ -69,18 +69,29 @@ class ResidualLayer(Layer):
             found["residual_dropout"] = Dropout.Params(rate=self.dropout)
             return found
 
-        def branch_cost(
-            self, name: str, inputs: Any, target: Spec, batch: Mapping[str, Spec] | None
+        def sum_of_branches(
+            self, inputs: Mapping[str, Any], target: Spec, batch: Mapping[str, Spec] | None
         ) -> Cost:
-            """Cost of one branch with its norm, dropout and sum; the outputs are `target`."""
+            """Cost of all branches with their norms, dropouts and sums.
+
+            Args:
+              inputs: name of a branch -> specs of what it reads.
+              target: spec of what a branch returns and is added to.
+              batch: as in `cost`.
+            """
             children = self.children()
-            return total_cost(
-                children[f"{name}_norm"].cost(target, batch),
-                children[name].cost(inputs, batch),
-                children["residual_dropout"].cost(target, batch),
-                Cost(target.elements, target, target.bytes),
-                outputs=target,
-            )
+            dropout = children["residual_dropout"].cost(target, batch)
+            mask_bytes = target.elements if self.dropout else 0
+            # A sum is kept only where the layer ends; after post-norm a norm's outputs stand there.
+            flops = 0
+            kept = target.bytes if self.norm_position is NormPosition.pre else 0
+            for name, read in inputs.items():
+                norm = children[f"{name}_norm"].cost(target, batch)
+                branch = children[name].cost(read, batch)
+                flops += norm.flops + branch.flops + dropout.flops + target.elements
+                # Dropout and sum need no values to be derived, so a branch's outputs go.
+                kept += norm.activation_bytes + branch.activation_bytes - target.bytes + mask_bytes
+            return Cost(flops, target, kept)
 
     params: Params
     attention_norm: LayerNorm
@@ -115,11 +126,8 @@ class EncoderLayer(ResidualLayer):
         """Those of every Transformer layer."""
 
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
-            return total_cost(
-                self.branch_cost("attention", inputs, inputs, batch),
-                self.branch_cost("feed_forward", inputs, inputs, batch),
-                outputs=inputs,
-            )
+            read = {"attention": inputs, "feed_forward": inputs}
+            return self.sum_of_branches(read, inputs, batch)
 
     params: Params
 
@@ -159,12 +167,8 @@ class DecoderLayer(ResidualLayer):
 
         def cost(self, inputs: Mapping[str, Spec], batch: Mapping[str, Spec] | None = None) -> Cost:
             target = inputs["target"]
-            return total_cost(
-                self.branch_cost("attention", target, target, batch),
-                self.branch_cost("cross_attention", inputs, target, batch),
-                self.branch_cost("feed_forward", target, target, batch),
-                outputs=target,
-            )
+            read = {"attention": target, "cross_attention": inputs, "feed_forward": target}
+            return self.sum_of_branches(read, target, batch)
 
     params: Params
     cross_attention_norm: LayerNorm

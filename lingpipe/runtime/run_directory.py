@@ -18,7 +18,6 @@ import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
-from lingpipe.hyperparams import Params
 from lingpipe.runtime.files import RunDirectoryError, write_atomically
 from lingpipe.task.experiment import Experiment
 
@@ -67,32 +66,47 @@ class RunDirectory:
                 f"{self.path} is not a run directory: it has no params.txt ({error.strerror}). "
                 "Give --logdir the folder that `lingpipe train` wrote."
             ) from error
-        params = Params.from_text(text)
-        if not isinstance(params, Experiment.Params):
-            raise RunDirectoryError(
-                f"{self.params_file} holds {type(params).__qualname__}, not an experiment."
-            )
-        return params
+        return Experiment.Params.from_text(text)
 
-    def start(self, params: Experiment.Params) -> None:
-        """Writes the params; if the run exists, checks first that it can go on with them.
+    def check_params(self, params: Experiment.Params) -> None:
+        """Checks that a run that is here already can go on with these params.
 
         Raises:
-          RunDirectoryError: the run was started with params that decide what its weights mean, or
-            the folder cannot be written.
+          RunDirectoryError: they differ in what decides what its weights mean.
         """
-        if self.params_file.exists():
-            refused = [
-                difference
-                for difference in self.read_params().diff(params)
-                if not difference.path.startswith(_MAY_CHANGE) or difference.path in _MUST_STAY
-            ]
-            if refused:
-                lines = "\n".join(f"  {d.path}: {d.mine} -> {d.theirs}" for d in refused)
-                raise RunDirectoryError(
-                    f"{self.path} holds a run with other params; its weights cannot go on with "
-                    f"these:\n{lines}\nUse another --logdir, or the params it was started with."
-                )
+        if not self.params_file.exists():
+            return
+        refused = [
+            difference
+            for difference in self.read_params().diff(params)
+            if not difference.path.startswith(_MAY_CHANGE) or difference.path in _MUST_STAY
+        ]
+        if refused:
+            lines = "\n".join(f"  {difference}" for difference in refused)
+            raise RunDirectoryError(
+                f"{self.path} holds a run with other params; its weights cannot go on with "
+                f"these:\n{lines}\nUse another --logdir, or the params it was started with."
+            )
+
+    def check_vocabulary(self, params: Experiment.Params) -> None:
+        """Checks that a run with checkpoints still has the vocabulary they were trained with.
+
+        Raises:
+          RunDirectoryError: it is gone; a new one would give every id another meaning.
+        """
+        has_checkpoints = self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
+        if has_checkpoints and not params.input.owner.is_prepared(self.vocabulary):
+            raise RunDirectoryError(
+                f"{self.vocabulary} lacks the vocabulary that the checkpoints of this run were "
+                "trained with; restore it from a copy of the run directory."
+            )
+
+    def write_params(self, params: Experiment.Params) -> None:
+        """Writes the params.
+
+        Raises:
+          RunDirectoryError: the folder cannot be written.
+        """
         write_atomically(self.params_file, params.to_text())
 
     @contextlib.contextmanager

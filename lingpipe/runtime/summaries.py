@@ -4,10 +4,10 @@
         log.log_training(110, {"loss": 3.2, "learning_rate": 1e-4})
         log.log_evaluation(200, {"split": "dev", "loss": 3.0})
 
-writes to metrics.jsonl, eval.jsonl, tensorboard/train/ and tensorboard/dev/. A run that goes on from
-the checkpoint of step 100 first takes back the rows that a killed process wrote after it, so every
-step is told once. JSON knows no NaN: a number that is not finite becomes null, and its name is
-listed under "non_finite".
+writes to metrics.jsonl, eval.jsonl, tensorboard/train/ and tensorboard/dev/. A run that goes on
+from the checkpoint of step 100 first takes back the rows that a killed process wrote after it, so
+every step is told once. JSON knows no NaN: a number that is not finite becomes null, and its name
+is listed under "non_finite".
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Rows:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._take_back(resume_step)
-            self._file = open(path, "ab", buffering=0)
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - Closed by close().
         except OSError as error:
             raise RunDirectoryError(f"Cannot write {path}: {error.strerror}.") from error
 
@@ -146,34 +146,33 @@ class _Curves:
             for name, number in ((name, _plain(value)) for name, value in values.items())
             if isinstance(number, int | float) and not isinstance(number, bool)
         ]
-        self._write(step=step, summary=tf.compat.v1.Summary(value=points))
+        summary = tf.compat.v1.Summary(value=points)
+        try:
+            if self._writer is None:  # Opened by the first point, so that none means no file.
+                self._writer = self._open()
+            self._writer.write(_event(step=step, summary=summary))
+            self._writer.flush()
+        except (OSError, tf.errors.OpError) as error:
+            raise RunDirectoryError(f"Cannot write to {self._folder}: {error}") from error
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
-    def _write(self, **fields: Any) -> None:
-        """Writes one event; the first opens the file, so that a run without points has none."""
-        try:
-            if self._writer is None:
-                self._open()
-            self._record(**fields)
-            self._writer.flush()
-        except (OSError, tf.errors.OpError) as error:
-            raise RunDirectoryError(f"Cannot write to {self._folder}: {error}") from error
-
-    def _open(self) -> None:
+    def _open(self) -> tf.io.TFRecordWriter:
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
-        self._writer = tf.io.TFRecordWriter(str(self._folder / name))
-        self._record(file_version="brain.Event:2")
+        writer = tf.io.TFRecordWriter(str(self._folder / name))
+        writer.write(_event(file_version="brain.Event:2"))
         if self._resume_step is not None:
             start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-            self._record(step=self._resume_step + 1, session_log=start)
+            writer.write(_event(step=self._resume_step + 1, session_log=start))
+        return writer
 
-    def _record(self, **fields: Any) -> None:
-        event = tf.compat.v1.Event(wall_time=time.time(), **fields)
-        self._writer.write(event.SerializeToString())
+
+def _event(**fields: Any) -> bytes:
+    """One record of an event file."""
+    return tf.compat.v1.Event(wall_time=time.time(), **fields).SerializeToString()
 
 
 def _row(step: int, values: Values) -> dict[str, Any]:

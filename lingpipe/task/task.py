@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +30,7 @@ class DecodeOptions:
       nbest: hypotheses returned for each line.
       length_penalty: alpha of the length penalty of Wu et al. 2016, equation 14.
       max_rows: lines decoded together.
+      read_ahead: whether many lines may be read before the first is answered.
     """
 
     to: str
@@ -39,6 +39,7 @@ class DecodeOptions:
     nbest: int = 1
     length_penalty: float = 0.6
     max_rows: int = 64
+    read_ahead: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,23 @@ class Evaluation:
 
     table: str
     record: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run directory opened for reading, at one checkpoint.
+
+    Attributes:
+      data: the run's input, its vocabulary loaded.
+      restore: sets variables, given by the paths of their weights, to the checkpoint's values.
+      step: step of the checkpoint.
+      compute_dtype: dtype of activations.
+    """
+
+    data: Input
+    restore: Callable[[Mapping[str, tf.Variable]], None]
+    step: int
+    compute_dtype: tf.DType
 
 
 class Task(Parameterized):
@@ -94,26 +112,7 @@ class Task(Parameterized):
         raise TypeError(f"{type(self).__qualname__} defines no evaluate(run, split).")
 
     def decode(
-        self, run: Run, lines: Iterator[str], options: DecodeOptions
+        self, run: Run, lines: Iterable[str], options: DecodeOptions
     ) -> Iterator[Sequence[Hypothesis]]:
         """Decodes lines as they come, in order: the n best of each."""
         raise TypeError(f"{type(self).__qualname__} defines no decode(run, lines, options).")
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A finished or running training, opened for reading.
-
-    Attributes:
-      input: the run's input, its vocabulary loaded.
-      weights: path -> value of every weight of the chosen checkpoint, float32 arrays.
-      step: step of the checkpoint.
-      seed: the run's seed.
-      directory: the run directory.
-    """
-
-    input: Input
-    weights: Mapping[str, Any]
-    step: int
-    seed: int
-    directory: Path

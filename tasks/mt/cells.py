@@ -54,9 +54,12 @@ class TokenEmbedding(Layer):
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             children = self.children()
             looked_up = children["embedding"].cost(inputs, batch)
-            placed = children["position"].cost(looked_up.outputs, batch)
-            dropped = children["sum_dropout"].cost(placed.outputs, batch)
-            return total_cost(looked_up, placed, dropped, outputs=placed.outputs)
+            outputs = looked_up.outputs
+            placed = children["position"].cost(outputs, batch)
+            dropped = children["sum_dropout"].cost(outputs, batch)
+            flops = looked_up.flops + placed.flops + dropped.flops
+            # No step needs values to be derived; dropout keeps its mask.
+            return Cost(flops, outputs, dropped.activation_bytes or outputs.bytes)
 
     params: Params
     embedding: Embedding

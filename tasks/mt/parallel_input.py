@@ -24,7 +24,7 @@ from tasks.mt.examples import Examples, Sentences
 from tasks.mt.pair_table import pair_table
 from tasks.mt.vocabulary import TranslationVocabulary, VocabularyError
 
-_MIN_WINDOW = 4096
+_MIN_WINDOW = 16_384
 _logger = logging.getLogger(__name__)
 
 
@@ -92,6 +92,11 @@ class ParallelInput(Input):
             self.corpus.check()
             self.vocabulary = self._train_vocabulary()
             self.vocabulary.save(vocab_dir)
+
+    @classmethod
+    def is_prepared(cls, vocab_dir: Path) -> bool:
+        """Whether the folder holds a vocabulary."""
+        return TranslationVocabulary.exists(vocab_dir)
 
     def open_corpus(self) -> Corpus:
         """The corpus of the params."""

@@ -25,7 +25,7 @@ class Owner(Parameterized):
         slow = "slow"
 
     class Params(Parameterized.Params):
-        short: Mode = REQUIRED
+        short: Mode = REQUIRED  # type: ignore[name-defined]  # noqa: F821
         qualified: Owner.Mode = REQUIRED
         again: Owner.Params | None = None
         other: Params = Early()  # The module's Params, as Python's own rules have it.
@@ -85,7 +85,7 @@ def test_a_name_that_never_comes_is_refused_at_first_use() -> None:
 
 def test_a_default_behind_a_late_annotation_is_checked_at_first_use() -> None:
     class Late(Params):
-        it: list[Unborn] = [3]  # type: ignore[list-item] # noqa: F821
+        it: list[Unborn] = [3]  # type: ignore[list-item]
 
     class Unborn(Params):
         pass

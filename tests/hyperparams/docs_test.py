@@ -1,4 +1,4 @@
-"""Comments of fields: beside the field, above it, continued, or none."""
+"""Comments of fields: beside the field, above it, or none."""
 
 from lingpipe.hyperparams import Params
 
@@ -14,15 +14,11 @@ class Documented(Params):
     # Stands above,
     # on two lines.
     longer: int = 4
-    continued: int = 5  # Begins here
-    #                     and is no part of the next.
-    after: int = 6
+    marked: int = 5  # For readers.  # type: no comment for readers
     hash_inside: str = "# not this"
     several: list[int] = [
         1,  # Not this.
     ]  # This.
-    aligned: int = 7  # Begins here
-                      # and goes on.  # fmt: skip
     next: int = 8
 
 
@@ -38,11 +34,9 @@ def test_each_field_has_its_own_comment() -> None:
         "plain": "",
         "above": "Stands above.",
         "longer": "Stands above, on two lines.",
-        "continued": "Begins here",
-        "after": "and is no part of the next.",
+        "marked": "For readers.",
         "hash_inside": "",
         "several": "This.",
-        "aligned": "Begins here and goes on.",
         "next": "",
         "new": "New.",
     }

@@ -95,13 +95,19 @@ def test_an_override_keeps_the_nodes_beside_it() -> None:
             r"model\.layers\[1\]\.windw: LocalAttention\.Params has no .*"
             r"'model\.layers\[1\]\.window'",
         ),
-        ("model.layers[2]", r"model\.layers has 2 items and no \[2\]; the last is model\.layers\[1\]"),
+        (
+            "model.layers[2]",
+            r"model\.layers has 2 items and no \[2\]; the last is model\.layers\[1\]",
+        ),
         ("model.names[0]", r"model\.names has 0 items and no \[0\]\."),
         ("model.layers[-1]", r"holds a list; '-1' is no index of it, write one such as .*\[0\]"),
         ("model.pair.first", r"model\.pair holds a tuple; 'first' is no index"),
         ("model.weights.en-fi", r"model\.weights has no key 'en-fi'; did you mean 'en-fr'\?"),
         ("model.rate.x", r"model\.rate is 0\.1 and has nothing inside"),
-        ("model.extra.dropout", r"model\.extra is None and has nothing inside.*set model\.extra it"),
+        (
+            "model.extra.dropout",
+            r"model\.extra is None and has nothing inside.*set model\.extra it",
+        ),
         ("model.rounding.x", r"model\.rounding is REQUIRED and has nothing inside"),
         ("", "is no path"),
         ("model..rate", "is no path"),
@@ -121,8 +127,12 @@ def test_a_path_that_leads_nowhere_is_refused_with_the_nearest(path: str, words:
 
 def test_a_value_of_the_wrong_type_is_refused_with_the_whole_path() -> None:
     root = Root()
-    with pytest.raises(ParamsTypeError, match=r"model\.layers\[1\]\.window must be an int, not '3'"):
+    with pytest.raises(
+        ParamsTypeError, match=r"model\.layers\[1\]\.window must be an int, not '3'"
+    ):
         root.override("model.layers[1].window", "3")
+    with pytest.raises(ParamsTypeError, match=r"model\.rate is to be read from text, and 3 \(int"):
+        root.override("model.rate", 3, text=True)
     with pytest.raises(ParamsTypeError, match=r"model\.sizes\[0\] must be an int"):
         root.override("model.sizes[0]", REQUIRED)
     with pytest.raises(ParamsTypeError, match=r"model\.tables\['a.b'\]\[1\] must be an int"):
@@ -247,7 +257,9 @@ def test_lists_of_lists_must_be_written_as_literals() -> None:
     params = Nested()
     params.override("rows", "[[1, 2], [3]]", text=True)
     assert params.rows == [[1, 2], [3]]
-    with pytest.raises(ParamsTypeError, match=r"must be written as a literal in \[\], not as '1,2'"):
+    with pytest.raises(
+        ParamsTypeError, match=r"must be written as a literal in \[\], not as '1,2'"
+    ):
         params.override("rows", "1,2", text=True)
 
 

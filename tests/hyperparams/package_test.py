@@ -60,5 +60,5 @@ def test_a_type_checker_sees_the_fields_and_nothing_else(tmp_path: Path) -> None
     cache = str(HOUSE / ".mypy_cache")
     found, _, _ = api.run([str(file), "--cache-dir", cache, "--no-error-summary"])
     lines = [line.split(": ", 1)[0].rpartition(":")[2] for line in found.splitlines()]
-    first = program.split("\n").index('        params.widht = 3')
+    first = program.split("\n").index("        params.widht = 3")
     assert lines == [str(line) for line in range(first + 1, first + 7)], found

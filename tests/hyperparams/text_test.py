@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lingpipe.hyperparams import (
@@ -84,9 +85,7 @@ def test_text_has_one_line_a_leaf_in_order_of_declaration() -> None:
 
 
 def attentions() -> st.SearchStrategy[Attention.Params]:
-    classes = st.sampled_from(
-        [Attention.Params, LocalAttention.Params, PlainAttention.Params]
-    )
+    classes = st.sampled_from([Attention.Params, LocalAttention.Params, PlainAttention.Params])
     dims = st.integers() | st.just(REQUIRED)
     return st.builds(
         lambda cls, dim, rate: cls(model_dim=dim, dropout=rate), classes, dims, st.floats()
@@ -124,7 +123,7 @@ def models(inner: st.SearchStrategy[Model.Params | None]) -> st.SearchStrategy[M
     )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(models(st.none() | models(st.none())))
 def test_every_tree_reads_back_exactly(params: Model.Params) -> None:
     text = params.to_text()
@@ -149,7 +148,7 @@ def test_any_text_is_read_or_refused_with_a_params_error(text: str) -> None:
         try:
             Model.Params.from_text(line)
         except ParamsError as error:
-            assert str(error)  # noqa: PT017 - Which of the two happens depends on the text.
+            assert str(error)
 
 
 def test_text_of_a_frozen_tree_reads_back_thawed() -> None:
@@ -201,7 +200,7 @@ def test_params_of_a_class_inside_a_function_read_back_where_their_class_is_know
     [
         ("num_layer : 3", ParamsNameError, "Line 1: .*no field 'num_layer'; did you mean 'num_la"),
         ("\nattention.drop : 1", ParamsNameError, "Line 2: .*did you mean 'attention.dropout'"),
-        ("num_layers 3", ParamsError, "Line 1: 'num_layers 3' cannot be read; write 'path : value'"),
+        ("num_layers 3", ParamsError, "Line 1: 'num_layers 3' cannot be read; write 'path : v"),
         ("num_layers = 3", ParamsError, "cannot be read; write 'path : value'"),
         (": 3", ParamsError, "cannot be read"),
         ("num_layers : 3\nnum_layers : 4", ParamsError, "Line 2: num_layers was given in line 1"),
@@ -248,9 +247,9 @@ def test_reading_text_runs_none_of_it(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_fault_inside_an_imported_module_is_shown_as_such(
-    tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "module_with_a_fault.py").write_text("1 / 0", encoding="utf-8")  # type: ignore[operator]
+    (tmp_path / "module_with_a_fault.py").write_text("1 / 0", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ZeroDivisionError):
         Model.Params.from_text("attention : module_with_a_fault.X.Params")

@@ -1,0 +1,48 @@
+"""The parts of an experiment, built from its params: task, plan, devices, pipeline."""
+
+from __future__ import annotations
+
+from lingpipe.cluster.devices import stage_devices
+from lingpipe.pipeline.builder import Pipeline
+from lingpipe.pipeline.plan import Plan, make_plan
+from lingpipe.task.experiment import Experiment
+from lingpipe.task.task import Task
+
+
+def build_task(experiment: Experiment.Params) -> Task:
+    """The task, with what its input decides handed down to it."""
+    return experiment.task.build(input_params=experiment.input)
+
+
+def plan_of(experiment: Experiment.Params) -> Plan:
+    """The plan of stages, without building a weight.
+
+    Raises:
+      PartitionError: the cells cannot be cut as asked.
+    """
+    task = build_task(experiment)
+    pipeline = experiment.pipeline
+    return make_plan(
+        task.cells(),
+        pipeline.num_stages,
+        task.micro_batch(pipeline.num_micro_batches),
+        pipeline.partition,
+    )
+
+
+def build_pipeline(experiment: Experiment.Params, task: Task) -> Pipeline:
+    """The pipeline on the devices of this process.
+
+    Raises:
+      UserError: too few devices or cells for the stages.
+    """
+    params = experiment.pipeline
+    return params.build(
+        cells=task.cells(),
+        learner=experiment.learner.build(),
+        devices=stage_devices(params.num_stages, experiment.cluster.device_type),
+        micro_batch=task.micro_batch(params.num_micro_batches),
+        seed=experiment.train.seed,
+        compute_dtype=experiment.train.dtype.tensorflow,
+        signature=task.signature(),
+    )

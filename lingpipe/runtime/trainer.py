@@ -1,0 +1,212 @@
+"""The trainer: steps, metrics, evaluation on dev, checkpoints, and going on where it stopped.
+
+The same command starts a run and resumes it. A run that is stopped and resumed gives, bit for bit,
+the weights of one that was not: weights, slots and step come from the checkpoint, the data from its
+cursor, and every random choice is a function of the seed and the step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import tensorflow as tf
+
+from lingpipe.input.batch import Batch, Cursor
+from lingpipe.input.input import Input
+from lingpipe.input.prefetch import Prefetcher
+from lingpipe.pipeline.builder import Pipeline, StepResult
+from lingpipe.pipeline.plan import format_plan
+from lingpipe.runtime.checkpoint import CheckpointStore
+from lingpipe.runtime.files import write_atomically
+from lingpipe.runtime.interruption import Interruption
+from lingpipe.runtime.parts import build_pipeline, build_task
+from lingpipe.runtime.progress import Progress
+from lingpipe.runtime.run_directory import RunDirectory
+from lingpipe.runtime.summaries import MetricsLog
+from lingpipe.task.experiment import Experiment, TrainParams
+from lingpipe.task.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a training ended.
+
+    Attributes:
+      step: the last step done.
+      is_complete: False if a signal ended it before its last step.
+    """
+
+    step: int
+    is_complete: bool
+
+
+def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
+    """Trains to `train.max_steps`, from the last checkpoint in `logdir` if there is one.
+
+    Everything that can be wrong with the params, the corpus or the folder is found before anything
+    is written.
+
+    Raises:
+      UserError: params, corpus, devices or folder cannot be used.
+      PipelineError, NonFiniteError: a step failed; the last checkpoint is intact.
+    """
+    run = RunDirectory(logdir)
+    run.check_params(experiment)
+    task = build_task(experiment)
+    pipeline = build_pipeline(experiment, task)
+    run.check_vocabulary(experiment)
+    data = experiment.input.build(vocab_dir=run.vocabulary, seed=experiment.train.seed)
+    with run.locked(), Interruption() as interruption:
+        run.write_params(experiment)
+        write_atomically(run.plan_file, _table_of_stages(pipeline))
+        trainer = Trainer(experiment.train, run, task, data, pipeline)
+        outcome = trainer.run(interruption)
+    pipeline.close()
+    return outcome
+
+
+def _table_of_stages(pipeline: Pipeline) -> str:
+    return format_plan(pipeline.plan, [stage.device for stage in pipeline.stages])
+
+
+class Trainer:
+    """One run in progress."""
+
+    def __init__(
+        self,
+        params: TrainParams,
+        run: RunDirectory,
+        task: Task,
+        data: Input,
+        pipeline: Pipeline,
+    ) -> None:
+        """Restores the last checkpoint, if there is one.
+
+        Raises:
+          CheckpointError: there are checkpoints, but they cannot be used.
+        """
+        self._params = params
+        self._run = run
+        self._task = task
+        self._data = data
+        self._pipeline = pipeline
+        self._store = CheckpointStore(run.checkpoints, keep_last=params.keep_last_checkpoints)
+        self._cursor = Cursor()
+        if self._store.latest() is not None:
+            saved = self._store.restore_into("last", checkpoint_tensors(pipeline))
+            pipeline.step = saved.step
+            pipeline.copy_shared_weights()
+            self._cursor = Cursor.from_record(saved.state["cursor"])
+
+    def run(self, interruption: Interruption) -> Outcome:
+        """Trains until the last step or a signal, whichever comes first."""
+        start, last = self._pipeline.step, self._params.max_steps
+        log = MetricsLog(self._run.path, resume_step=start)
+        progress = Progress(start, last, stream=sys.stderr)
+        progress.note(_table_of_stages(self._pipeline))
+        progress.note(self._data.describe(last))
+        if start:
+            progress.note(f"Going on from step {start} in {self._run.path}.")
+        if start >= last:
+            progress.note(f"The run has done its {last} steps; raise train.max_steps to go on.")
+        with log, progress:
+            remaining = Prefetcher(self._remaining_batches(last - start))
+            with remaining as batches:
+                for timed in _timed_steps(self._pipeline, batches):
+                    self._after_step(timed, log, progress, is_last=bool(interruption.name))
+                    if interruption.name:
+                        break
+        step = self._pipeline.step
+        if step < last:
+            progress.note(
+                f"{interruption.name}: saved at step {step}. The same command goes on from there."
+            )
+        return Outcome(step, step >= last)
+
+    def _remaining_batches(self, count: int) -> Iterator[Batch]:
+        batches = self._data.train_batches(self._cursor)
+        for _ in range(count):
+            yield next(batches)
+
+    def _after_step(
+        self, timed: _TimedStep, log: MetricsLog, progress: Progress, *, is_last: bool
+    ) -> None:
+        """Logs, evaluates and saves, as far as they are due."""
+        params, result, batch = self._params, timed.result, timed.batch
+        step = result.step
+        self._cursor = batch.next_cursor
+        is_last = is_last or step == params.max_steps
+        metrics = self._task.metrics(result.sums)
+        progress.advance(step, metrics["loss"])
+        if step % params.log_every_steps == 0 or is_last:
+            log.log_training(step, _training_row(metrics, timed))
+        saves = step % params.checkpoint_every_steps == 0 or is_last
+        every = params.evaluate_every_steps
+        dev_loss = None
+        if every and (saves or step % every == 0):
+            dev = self._evaluate()
+            dev_loss = dev["loss"]
+            log.log_evaluation(step, {"split": "dev", **dev})
+            progress.note(f"step {step}: dev " + _in_words(dev))
+        if saves:
+            self._store.save(
+                step,
+                checkpoint_tensors(self._pipeline),
+                {"cursor": self._cursor.to_record()},
+                dev_loss,
+            )
+
+    def _evaluate(self) -> dict[str, float]:
+        """The task's metrics on the dev split, by the pipeline's forward pass."""
+        totals: dict[str, float] = {}
+        for batch in self._data.evaluation_batches("dev"):
+            for name, value in self._pipeline.evaluate_step(batch.arrays).items():
+                totals[name] = totals.get(name, 0.0) + value
+        return self._task.metrics(totals)
+
+
+@dataclasses.dataclass(frozen=True)
+class _TimedStep:
+    """A step done, its batch, and how long it took with the wait for the batch."""
+
+    result: StepResult
+    batch: Batch
+    seconds: float
+
+
+def _timed_steps(pipeline: Pipeline, batches: Iterable[Batch]) -> Iterator[_TimedStep]:
+    """Trains on each batch; evaluation and saving between two steps are not timed."""
+    iterator = iter(batches)
+    while True:
+        start = time.perf_counter()
+        batch = next(iterator, None)
+        if batch is None:
+            return
+        result = pipeline.train_step(batch.arrays)
+        yield _TimedStep(result, batch, time.perf_counter() - start)
+
+
+def checkpoint_tensors(pipeline: Pipeline) -> dict[str, tf.Variable]:
+    """Name in the checkpoint -> variable, for every weight and optimiser slot."""
+    weights = {f"weights/{path}": variable for path, variable in pipeline.weights.items()}
+    return {**weights, **{f"slots/{path}": slot for path, slot in pipeline.slots.items()}}
+
+
+def _training_row(metrics: dict[str, float], timed: _TimedStep) -> dict[str, float]:
+    """One line of metrics.jsonl."""
+    return {
+        **metrics,
+        "grad_norm": timed.result.grad_norm,
+        "learning_rate": timed.result.learning_rate,
+        "tokens_per_second": timed.batch.tokens / timed.seconds,
+        "examples_per_second": timed.batch.size / timed.seconds,
+        "step_seconds": timed.seconds,
+    }
+
+
+def _in_words(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())

@@ -1,0 +1,1 @@
+"""Registered models: numbers only. Importing this package imports no TensorFlow."""

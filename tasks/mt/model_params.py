@@ -1,0 +1,85 @@
+"""The knobs of translation models, and the trees that they fill.
+
+Importing this module imports no TensorFlow, so that models can be listed at once; the layers are
+imported when a tree is filled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lingpipe.task.model_params import ModelParams
+
+if TYPE_CHECKING:
+    from lingpipe.task.experiment import Experiment
+    from tasks.mt.parallel_input import ParallelInput
+
+
+class TranslationModel(ModelParams):
+    """An encoder-decoder Transformer for many languages, trained on a corpus folder.
+
+    The learning rate follows Vaswani et al. 2017, section 5.3, with a peak instead of a factor.
+    """
+
+    num_layers: int = 6  # Encoder layers, and as many decoder layers.
+    model_dim: int = 512  # Width of the model.
+    ffn_dim: int = 2048  # Width of the feed-forward layers.
+    num_heads: int = 8  # Attention heads.
+    dropout: float = 0.1  # Share dropped of embeddings and of every branch's outputs.
+    label_smoothing: float = 0.1  # Share of the target distribution spread over all ids.
+    vocabulary_size: int = 8000  # Ids that all languages share.
+    corpus: str = "tiny"  # A corpus folder, or "tiny" for the bundled one.
+    temperature: float = 5.0  # T of p ~ D^(1/T), the sampling of pairs of languages.
+    tokens_per_batch: int = 8192  # Source and target tokens of a batch, padding counted.
+    peak_learning_rate: float = 1e-3  # Reached at the end of warm-up.
+    warmup_steps: int = 4000  # Steps over which the learning rate grows.
+    max_steps: int = 100_000  # Steps of training.
+    num_stages: int = 2  # Stages of the pipeline.
+    num_micro_batches: int = 4  # Micro-batches in flight.
+
+    def experiment(self) -> Experiment.Params:
+        """The tree: Transformer, Adam with inverse square root decay, clipping by global norm."""
+        from lingpipe.learner.learner import Learner
+        from lingpipe.learner.optimizers import Adam
+        from lingpipe.learner.schedules import InverseSquareRoot
+        from lingpipe.pipeline.builder import Pipeline
+        from lingpipe.task.experiment import Experiment, TrainParams
+        from tasks.mt.model import TransformerModel
+        from tasks.mt.task import TranslationTask
+
+        return Experiment.Params(
+            task=TranslationTask.Params(
+                model=TransformerModel.Params(
+                    num_encoder_layers=self.num_layers,
+                    num_decoder_layers=self.num_layers,
+                    model_dim=self.model_dim,
+                    ffn_dim=self.ffn_dim,
+                    num_heads=self.num_heads,
+                    dropout=self.dropout,
+                    label_smoothing=self.label_smoothing,
+                )
+            ),
+            input=self.input_params(),
+            learner=Learner.Params(
+                optimizer=Adam.Params(beta_2=0.98, epsilon=1e-9),
+                schedule=InverseSquareRoot.Params(
+                    peak=self.peak_learning_rate, warmup_steps=self.warmup_steps
+                ),
+                clip_global_norm=1.0,
+            ),
+            pipeline=Pipeline.Params(
+                num_stages=self.num_stages, num_micro_batches=self.num_micro_batches
+            ),
+            train=TrainParams(max_steps=self.max_steps),
+        )
+
+    def input_params(self) -> ParallelInput.Params:
+        """The input's part of the tree; another corpus overrides this."""
+        from tasks.mt.input import TranslationInput
+
+        return TranslationInput.Params(
+            corpus=self.corpus,
+            vocab_size=self.vocabulary_size,
+            temperature=self.temperature,
+            tokens_per_batch=self.tokens_per_batch,
+        )
