@@ -6,12 +6,13 @@ by SIGTERM or SIGINT with the state saved; 1 anything else.
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 
 from lingpipe.bin.parser import build_parser
+from lingpipe.bin.quiet_import import import_quietly
 from lingpipe.errors import UserError
 
 
@@ -22,10 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: arguments after the program's name; None takes those of the process.
     """
     arguments = build_parser().parse_args(argv)
-    # TensorFlow's C++ log is for its developers; set the variable yourself to see it.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    verb = importlib.import_module(f"lingpipe.bin.{arguments.verb}")
+    _find_modules_here()
     try:
+        verb = import_quietly(f"lingpipe.bin.{arguments.verb}")
         code: int = verb.run(arguments)
         sys.stdout.flush()
         return code
@@ -40,6 +40,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         # and Python must not complain when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _find_modules_here() -> None:
+    """Lets `--model=my_project.params.MyModel` name a module in the working directory.
+
+    `python -m lingpipe` looks there by itself, the installed `lingpipe` does not. The directory is
+    the last to be searched, so that no file in it can stand in for a module of another package.
+    """
+    if sys.flags.safe_path:
+        return
+    with contextlib.suppress(FileNotFoundError):  # A directory that has been deleted holds none.
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Kinds of work: the model, input and task of each. They build on lingpipe; it knows none of them."""
+"""Kinds of work: each with its model, input and task, built on lingpipe, which knows none."""

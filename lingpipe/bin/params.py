@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from lingpipe.bin.quiet_import import import_quietly
 from lingpipe.registry import lookup, registered_names
 from lingpipe.task.model_params import make_experiment
+
+if TYPE_CHECKING:
+    from lingpipe.task.experiment import Experiment
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -15,10 +21,15 @@ def run(arguments: argparse.Namespace) -> int:
         for name, summary in registered_names().items():
             print(f"{name:<32} {summary}".rstrip())
     elif arguments.diff:
-        first, second = (make_experiment(lookup(n), arguments.overrides) for n in arguments.diff)
+        first, second = (_experiment(name, arguments.overrides) for name in arguments.diff)
         for difference in first.diff(second):
             print(difference)
     else:
-        experiment = make_experiment(lookup(arguments.model), arguments.overrides)
-        sys.stdout.write(experiment.to_text())
+        sys.stdout.write(_experiment(arguments.model, arguments.overrides).to_text())
     return 0
+
+
+def _experiment(name: str, overrides: Sequence[str]) -> Experiment.Params:
+    model = lookup(name)
+    import_quietly("tensorflow")  # The tree's nodes are layers' params; listing needs none of it.
+    return make_experiment(model, overrides)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from lingpipe.pipeline.builder import NonFiniteError
 from lingpipe.registry import lookup
 from lingpipe.runtime.trainer import train
 from lingpipe.task.model_params import make_experiment
@@ -15,5 +17,14 @@ INTERRUPTED = 75
 def run(arguments: argparse.Namespace) -> int:
     """Trains to the last step; INTERRUPTED if a signal ended it early with the state saved."""
     experiment = make_experiment(lookup(arguments.model), arguments.overrides)
-    outcome = train(experiment, arguments.logdir)
+    try:
+        outcome = train(experiment, arguments.logdir)
+    except NonFiniteError as error:
+        # It is no fault of the program: the message says all that a traceback could.
+        print(
+            f"lingpipe train: {error} The last checkpoint in {arguments.logdir} is intact; the "
+            "same command, with other learner params if need be, goes on from there.",
+            file=sys.stderr,
+        )
+        return 1
     return 0 if outcome.is_complete else INTERRUPTED

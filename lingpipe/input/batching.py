@@ -35,9 +35,9 @@ class Window(Protocol):
     """
 
     @property
-    def lengths(self) -> Int64s: ...  # noqa: D102 - The class says what it is.
+    def lengths(self) -> Int64s: ...
     @property
-    def positions(self) -> Int64s: ...  # noqa: D102 - As above.
+    def positions(self) -> Int64s: ...
 
     def collate(self, rows: Int64s, length_multiple: int) -> dict[str, npt.NDArray[Any]]:
         """The batch of some rows, each side padded to a multiple of `length_multiple`."""
@@ -131,17 +131,16 @@ def training_batches(
     while True:
         window = load(cursor.window)
         lengths = window.lengths
-        fits = np.ones(len(lengths), bool)
-        if budget.max_length is not None:
-            fits = (lengths <= budget.max_length).all(axis=1)
+        limit = np.inf if budget.max_length is None else budget.max_length
+        fits = lengths.max(axis=1) <= limit
         if not fits.all():
             report_dropped(window.positions[~fits], lengths[~fits])
         kept = np.flatnonzero(fits)
         plan = [kept[rows] for rows in plan_batches(lengths[kept], budget)]
         if cursor.batch >= max(len(plan), 1):
             raise BatchingError(
-                f"{cursor} stands behind the last of {len(plan)} batches. The corpus, the vocabulary "
-                "or the params of the input changed since it was saved."
+                f"{cursor} stands behind the last of {len(plan)} batches. The corpus, the "
+                "vocabulary or the params of the input changed since it was saved."
             )
         if not plan:
             raise BatchingError(

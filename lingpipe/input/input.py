@@ -30,7 +30,7 @@ class Input(Parameterized):
 
     @classmethod
     def is_prepared(cls, vocab_dir: Path) -> bool:
-        """Whether `vocab_dir` holds all that a run's input keeps there; true if it keeps nothing."""
+        """Whether `vocab_dir` holds all that an input keeps there; true if it keeps nothing."""
         return True
 
     def train_batches(self, cursor: Cursor) -> Iterator[Batch]:

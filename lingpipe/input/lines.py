@@ -1,11 +1,11 @@
-"""The one reader of text lines, for every verb: training, evaluation, decoding and scoring.
+r"""The one reader of text lines, for every verb: training, evaluation, decoding and scoring.
 
-A line ends at `\\n`, and one `\\r` right before it belongs to the end. Nothing else ends a line: not
-a lone `\\r`, U+0085, U+2028, a vertical tab or a form feed, at which Python's `str.splitlines` would
+A line ends at `\n`, and one `\r` right before it belongs to the end. Nothing else ends it: not a
+lone `\r`, U+0085, U+2028, a vertical tab or a form feed, at which Python's `str.splitlines` would
 cut and let two files drift apart. A byte order mark at the start of the text is dropped. Text is
 strict UTF-8, plain or (by the name's ending `.gz`) gzipped.
 
-The number of lines is that of `wc -l`, plus one if the last line has no `\\n`: `wc -l` does not
+The number of lines is that of `wc -l`, plus one if the last line has no `\n`: `wc -l` does not
 count such a line, but it holds words that nobody wants to lose. An empty file has no lines.
 """
 
@@ -13,7 +13,7 @@ import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from lingpipe.errors import UserError
 from lingpipe.hyperparams.names import listed, nearest
@@ -35,10 +35,10 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def iterate_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of a binary stream such as `sys.stdin.buffer`, each as soon as it is complete.
+    r"""The lines of a binary stream such as `sys.stdin.buffer`, each as soon as it is complete.
 
     Args:
-        stream: yields bytes up to and including each `\\n`, as every binary file object does.
+        stream: yields bytes up to and including each `\n`, as every binary file object does.
         name: what messages call the stream.
 
     Raises:
@@ -81,7 +81,7 @@ def open_bytes(path: Path) -> IO[bytes]:
         raise TextError(f"{path} is a folder, not a text file; name a file in it.") from error
     except OSError as error:
         raise TextError(f"Cannot read {path}: {error.strerror}.") from error
-    return _Unpacked(file) if path.suffix == ".gz" else file
+    return cast(IO[bytes], _Unpacked(file)) if path.suffix == ".gz" else file
 
 
 def broken_stream(error: Exception, name: str) -> TextError:

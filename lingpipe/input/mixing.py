@@ -91,9 +91,11 @@ class MixedOrder:
         self._pair_keys = hash_words(
             np.arange(len(counts), dtype=np.uint64) ^ np.uint64(key(seed, "lines"))
         )
-        by_pair = np.repeat(np.arange(len(counts), dtype=np.int32), self._quotas)
+        kind = np.uint16 if len(counts) <= 2**16 else np.uint32
+        by_pair = np.repeat(np.arange(len(counts), dtype=kind), self._quotas)
         self._pairs = by_pair[shuffled(CYCLE, key(seed, "pairs"))]
-        # Stable: of one pair, the draw that stands earlier is counted earlier.
+        # Stable: of one pair, the draw that stands earlier is counted earlier. NumPy sorts 16-bit
+        # numbers by radix, ten times faster.
         positions = np.argsort(self._pairs, kind="stable")
         first = np.cumsum(self._quotas) - self._quotas
         self._ranks = np.empty(CYCLE, np.int32)

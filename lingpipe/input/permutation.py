@@ -55,7 +55,7 @@ def permute(indices: Int64s, sizes: Int64s | int, keys: UInt64s | int) -> Int64s
     sizes = np.broadcast_to(np.asarray(sizes, np.int64), places.shape).astype(np.uint64)
     keys = np.broadcast_to(np.asarray(keys, np.uint64), places.shape)
     width = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.uint64)
-    height = (sizes + width - np.uint64(1)) // np.maximum(width, np.uint64(1))
+    height = ((sizes + width - np.uint64(1)) // np.maximum(width, np.uint64(1))).astype(np.uint64)
     places = _shuffle_grid(places, width, height, keys)
     outside = np.flatnonzero(places >= sizes)
     while outside.size:

@@ -84,7 +84,7 @@ class Prefetcher(Iterator[Item], Generic[Item]):
         self.close()
 
     def _produce(self) -> None:
-        iterator = iter(())
+        iterator: Iterator[Item] = iter(())
         try:
             iterator = iter(self._items)
             for item in iterator:

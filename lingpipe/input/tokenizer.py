@@ -131,9 +131,7 @@ class Tokenizer:
         for sequence in ids:
             row = [int(token) for token in sequence if token != UNKNOWN_ID]
             if row and not 0 <= min(row) <= max(row) < self.size:
-                raise ValueError(
-                    f"Ids must be in [0, {self.size}); got {min(row)} to {max(row)}."
-                )
+                raise ValueError(f"Ids must be in [0, {self.size}); got {min(row)} to {max(row)}.")
             texts.append(self._processor.decode(row).replace("\n", " "))
         return texts
 

@@ -1,92 +1,27 @@
 """Runs a schedule: one Python thread a stage walks its list of actions.
 
 An action is one call of a stage function under the stage's device; TensorFlow releases the
-interpreter while it computes, so the stages work side by side. What crosses a boundary is a future:
-a stage that needs it waits for it. If any action fails, all futures fail with it, every thread
-ends, and the step raises one error that names where it happened.
+interpreter while it computes, so the stages work side by side. What crosses a boundary goes into
+the mailbox of the stage that needs it, and that stage waits for it. If any action fails, every
+thread is woken and leaves the step, and the step raises one error that names where it happened.
 """
 
 from __future__ import annotations
 
+import abc
 import concurrent.futures
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from lingpipe.pipeline.errors import naming
 from lingpipe.pipeline.micro_batch import MicroBatch
-from lingpipe.pipeline.schedule import Phase, Schedule
+from lingpipe.pipeline.schedule import Action, Phase, Schedule
 from lingpipe.pipeline.stage import Stage
 
-
-class PipelineError(RuntimeError):
-    """A step that failed: no update was applied, and the next step may run.
-
-    The message names stage, cells, device, micro-batch and phase; the cause is chained.
-    """
-
-
-class _Mailboxes:
-    """The futures of one step: (stage, micro-batch, phase) -> what that action waits for."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._futures: dict[tuple[int, int, Phase], concurrent.futures.Future] = {}
-        self.failure: BaseException | None = None
-
-    def _box(self, stage: int, micro_batch: int, phase: Phase) -> concurrent.futures.Future:
-        with self._lock:
-            future = self._futures.setdefault(
-                (stage, micro_batch, phase), concurrent.futures.Future()
-            )
-            if self.failure is not None and not future.done():
-                future.set_exception(self.failure)
-            return future
-
-    def put(self, stage: int, micro_batch: int, phase: Phase, value: Any) -> None:
-        """Delivers what the given action waits for; after a failure, nothing."""
-        future = self._box(stage, micro_batch, phase)
-        with self._lock:
-            if not future.done():
-                future.set_result(value)
-
-    def take(self, stage: int, micro_batch: int, phase: Phase) -> Any:
-        """Waits for it and forgets it, so that its memory is free once the action is done."""
-        value = self._box(stage, micro_batch, phase).result()
-        with self._lock:
-            self._futures.pop((stage, micro_batch, phase), None)
-        return value
-
-    def fail(self, failure: BaseException) -> None:
-        """Wakes every waiting thread with the failure."""
-        with self._lock:
-            if self.failure is None:
-                self.failure = failure
-            for future in self._futures.values():
-                if not future.done():
-                    future.set_exception(self.failure)
-
-
-@contextlib.contextmanager
-def _named(stage: Stage, micro_batch: int, phase: Phase, boxes: _Mailboxes) -> Iterator[None]:
-    """Turns a failure inside into a `PipelineError` that says where, and wakes the others."""
-    try:
-        yield
-    except BaseException as error:
-        if boxes.failure is None:
-            names = list(stage.cells)
-            failure: BaseException = error
-            if isinstance(error, Exception):
-                failure = PipelineError(
-                    f"Stage {stage.index} (cells {names[0]} .. {names[-1]}, device "
-                    f"{stage.device}) failed in the {phase.name} pass of micro-batch "
-                    f"{micro_batch}: {type(error).__name__}: {error}"
-                )
-                failure.__cause__ = error
-            boxes.fail(failure)
-        raise
+Result = TypeVar("Result")
 
 
 class Executor:
@@ -99,14 +34,22 @@ class Executor:
           stages: the stages, in order.
         """
         self._stages = list(stages)
-        self._pool = concurrent.futures.ThreadPoolExecutor(
-            len(self._stages), thread_name_prefix="stage"
-        )
+        # A pool of one thread for each stage, never one pool for all: stages wait for each other,
+        # so none may ever find its thread taken by another.
+        self._pools = [
+            concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"stage_{stage.index}")
+            for stage in self._stages
+        ]
 
     def train(
         self, schedule: Schedule, micro_batches: Sequence[MicroBatch], step: int
-    ) -> list[dict[str, tf.Tensor]]:
+    ) -> list[Mapping[str, tf.Tensor]]:
         """Runs forward and backward of every micro-batch.
+
+        Args:
+          schedule: a valid schedule of as many stages and micro-batches.
+          micro_batches: the slices of the mini-batch, in order.
+          step: number of the step.
 
         Returns:
           what the last cell returned, for each micro-batch.
@@ -114,73 +57,225 @@ class Executor:
         Raises:
           PipelineError: an action failed; accumulators hold part of the gradients.
         """
-        results: dict[int, dict[str, tf.Tensor]] = {}
+        results: dict[int, Mapping[str, tf.Tensor]] = {}
 
         def walk(stage: Stage, boxes: _Mailboxes) -> None:
-            kept: dict[int, list] = {}
-            for action in schedule.actions[stage.index]:
-                m = action.micro_batch
-                with _named(stage, m, action.phase, boxes):
-                    if action.phase is Phase.forward:
-                        inputs = boxes.take(stage.index, m, Phase.forward) if stage.index else ()
-                        outputs, kept[m] = stage.forward(inputs, micro_batches[m], step)
-                        if stage.is_last:
-                            results[m] = outputs
-                        else:
-                            boxes.put(stage.index + 1, m, Phase.forward, outputs)
-                    else:
-                        if stage.is_last:
-                            gradients = [tf.ones_like(results[m]["loss"])]
-                        else:
-                            gradients = boxes.take(stage.index, m, Phase.backward)
-                        gradients = stage.backward(kept.pop(m), gradients)
-                        if stage.index:
-                            boxes.put(stage.index - 1, m, Phase.backward, gradients)
+            walker = _Training(stage, boxes, micro_batches, step, results)
+            walker.walk(schedule.actions[stage.index])
 
         self._run(walk)
         return [results[m] for m in range(len(micro_batches))]
 
-    def evaluate(self, micro_batches: Sequence[MicroBatch], step: int) -> list[Any]:
-        """Runs every micro-batch forward without dropout and returns the last stage's outputs.
+    def evaluate(
+        self, micro_batches: Sequence[MicroBatch], step: int
+    ) -> list[Mapping[str, tf.Tensor]]:
+        """Runs every micro-batch forward without dropout; returns what the last cell returned.
 
         Raises:
           PipelineError: an action failed.
         """
-        results: dict[int, Any] = {}
+        results: dict[int, Mapping[str, tf.Tensor]] = {}
 
         def walk(stage: Stage, boxes: _Mailboxes) -> None:
-            for m, micro_batch in enumerate(micro_batches):
-                with _named(stage, m, Phase.forward, boxes):
-                    inputs = boxes.take(stage.index, m, Phase.forward) if stage.index else ()
-                    outputs = stage.evaluate(inputs, micro_batch, step)
-                    if stage.is_last:
-                        results[m] = outputs
-                    else:
-                        boxes.put(stage.index + 1, m, Phase.forward, outputs)
+            walker = _Evaluation(stage, boxes, micro_batches, step, results)
+            walker.walk([Action(Phase.forward, m) for m in range(len(micro_batches))])
 
         self._run(walk)
         return [results[m] for m in range(len(micro_batches))]
 
-    def each(self, function: Callable[[Stage], None]) -> None:
-        """Calls `function` for every stage, each on its own thread, and waits for all."""
-        futures = [self._pool.submit(function, stage) for stage in self._stages]
-        for future in futures:
-            future.result()
+    def each(self, function: Callable[[Stage], Result], doing: str) -> list[Result]:
+        """Calls `function` for every stage, each on its own thread, and waits for all of them.
+
+        It waits for all in every case, also after a failure or an interruption, so that nothing
+        still runs when it is over.
+
+        Args:
+          function: what to do with a stage.
+          doing: what that is, for the message of a failure: "update".
+
+        Raises:
+          PipelineError: a call failed; of several, that of the first stage.
+        """
+        futures = self._start(function)
+        _wait(futures)
+        results = []
+        for stage, future in zip(self._stages, futures, strict=True):
+            with naming(stage, doing):
+                results.append(future.result())
+        return results
+
+    def close(self) -> None:
+        """Ends the threads; the executor cannot be used afterwards."""
+        for pool in self._pools:
+            pool.shutdown()
 
     def _run(self, walk: Callable[[Stage, _Mailboxes], None]) -> None:
         """Lets every stage walk its list; raises the first failure once all threads have ended."""
-        boxes = _Mailboxes()
-        futures = [self._pool.submit(walk, stage, boxes) for stage in self._stages]
-        try:
-            for future in futures:
-                future.exception()
-        except BaseException as interruption:
-            boxes.fail(interruption)
-            concurrent.futures.wait(futures)
-            raise
-        if boxes.failure is not None:
-            raise boxes.failure
+        boxes = _Mailboxes(len(self._stages))
+        futures = self._start(lambda stage: walk(stage, boxes))
+        _wait(futures, boxes.fail)
+        failure = boxes.take_failure()
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                # The failure's traceback holds this frame; without the name there is no circle,
+                # and what the failed step held on the devices is free as soon as it is handled.
+                del failure
 
-    def close(self) -> None:
-        """Ends the threads."""
-        self._pool.shutdown()
+    def _start(self, function: Callable[[Stage], Result]) -> list[concurrent.futures.Future]:
+        return [
+            pool.submit(function, stage)
+            for pool, stage in zip(self._pools, self._stages, strict=True)
+        ]
+
+
+def _wait(
+    futures: Sequence[concurrent.futures.Future],
+    on_interruption: Callable[[BaseException], None] | None = None,
+) -> None:
+    """Waits for all; if the wait is interrupted, tells of it and waits for the rest."""
+    try:
+        concurrent.futures.wait(futures)
+    except BaseException as interruption:
+        if on_interruption:
+            on_interruption(interruption)
+        concurrent.futures.wait(futures)
+        raise
+
+
+class _Stopped(Exception):
+    """Tells a thread that the step has failed elsewhere."""
+
+
+class _Mailboxes:
+    """What the stages of one step send each other, or that one of them has failed."""
+
+    def __init__(self, num_stages: int) -> None:
+        self._lock = threading.Lock()
+        # Each stage's thread waits at its own door.
+        self._arrivals = [threading.Condition(self._lock) for _ in range(num_stages)]
+        self._values: dict[tuple[int, Action], Any] = {}
+        self._failure: BaseException | None = None
+
+    def put(self, stage: int, action: Action, value: Any) -> None:
+        """Delivers what an action of a stage waits for.
+
+        Raises:
+          _Stopped: the step has failed.
+        """
+        with self._lock:
+            if self._failure is not None:
+                raise _Stopped
+            self._values[stage, action] = value
+            self._arrivals[stage].notify()
+
+    def take(self, stage: int, action: Action) -> Any:
+        """Waits for it and forgets it, so that its memory is free once the action is done.
+
+        Raises:
+          _Stopped: the step has failed.
+        """
+        with self._lock:
+            while self._failure is None and (stage, action) not in self._values:
+                self._arrivals[stage].wait()
+            if self._failure is not None:
+                raise _Stopped
+            return self._values.pop((stage, action))
+
+    def fail(self, failure: BaseException) -> None:
+        """Keeps the first failure of the step and wakes every thread that waits."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = failure
+                self._values.clear()
+            for arrival in self._arrivals:
+                arrival.notify()
+
+    def take_failure(self) -> BaseException | None:
+        """The failure, if there was one; asked once, when all threads have ended."""
+        failure, self._failure = self._failure, None
+        return failure
+
+
+class _Walk(abc.ABC):
+    """One stage's way through its list of actions in one step."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        boxes: _Mailboxes,
+        micro_batches: Sequence[MicroBatch],
+        step: int,
+        results: dict[int, Mapping[str, tf.Tensor]],
+    ) -> None:
+        """Starts nothing; `results` takes what the last cell returns for each micro-batch."""
+        self.stage = stage
+        self.boxes = boxes
+        self.micro_batches = micro_batches
+        self.step = step
+        self.results = results
+        self.kept: dict[int, list[tf.Tensor]] = {}
+
+    def walk(self, actions: Iterable[Action]) -> None:
+        """Takes every action in turn; ends early, without raising, when the step has failed."""
+        try:
+            for action in actions:
+                phase, m = action.phase, action.micro_batch
+                with naming(self.stage, f"{phase.name} pass of micro-batch {m}"):
+                    # Locals of these calls die with them; a tensor named here would stay alive
+                    # while the stage waits for its next one.
+                    if phase is Phase.forward:
+                        self._forward(action)
+                    else:
+                        self._backward(action)
+        except _Stopped:
+            pass
+        except BaseException as failure:
+            self.boxes.fail(failure)
+        finally:
+            self.kept.clear()
+
+    def _forward(self, action: Action) -> None:
+        inputs = self.boxes.take(self.stage.index, action) if self.stage.index else ()
+        outputs = self._outputs(inputs, action.micro_batch)
+        if self.stage.is_last:
+            self.results[action.micro_batch] = outputs
+        else:
+            self.boxes.put(self.stage.index + 1, action, outputs)
+
+    @abc.abstractmethod
+    def _outputs(self, inputs: Any, m: int) -> Any:
+        """Runs the forward pass of micro-batch `m`."""
+
+    @abc.abstractmethod
+    def _backward(self, action: Action) -> None:
+        """Runs a backward pass and sends the inputs' gradients to the stage before."""
+
+
+class _Training(_Walk):
+    """Forward and backward."""
+
+    def _outputs(self, inputs: Any, m: int) -> Any:
+        outputs, self.kept[m] = self.stage.forward(inputs, self.micro_batches[m], self.step)
+        return outputs
+
+    def _backward(self, action: Action) -> None:
+        stage, m = self.stage, action.micro_batch
+        if stage.is_last:
+            gradients = [tf.ones_like(self.results[m]["loss"])]
+        else:
+            gradients = self.boxes.take(stage.index, action)
+        gradients = stage.backward(self.kept.pop(m), gradients)
+        if stage.index:
+            self.boxes.put(stage.index - 1, action, gradients)
+
+
+class _Evaluation(_Walk):
+    """Forward alone, without dropout."""
+
+    def _outputs(self, inputs: Any, m: int) -> Any:
+        return self.stage.evaluate(inputs, self.micro_batches[m], self.step)
+
+    def _backward(self, action: Action) -> None:
+        raise ValueError(f"Evaluation has no backward pass, so none of {action}.")

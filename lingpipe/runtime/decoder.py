@@ -9,10 +9,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+from lingpipe.errors import UserError
 from lingpipe.input.lines import iterate_lines, read_lines
 from lingpipe.runtime.files import RunDirectoryError
 from lingpipe.runtime.opening import open_run
 from lingpipe.task.task import DecodeOptions, Hypothesis
+
+# A model that spells characters as bytes can spell these too.
+_ONE_LINE = str.maketrans("\r\n", "  ")
 
 
 def decode_lines(
@@ -37,13 +41,15 @@ def decode_lines(
     Raises:
       UserError: the run, the options or a file cannot be used.
     """
-    lines = read_lines(source) if source else iterate_lines(sys.stdin.buffer, "standard input")
-    # Reading the first line early finds a file that cannot be read before the model is loaded.
-    lines = _started(lines) if source else lines
-    task, run = open_run(logdir, checkpoint)
-    results = task.decode(run, lines, options)
+    # Both files are tried before the model is loaded.
+    lines = (
+        _started(read_lines(source))
+        if source
+        else iterate_lines(sys.stdin.buffer, "standard input")
+    )
     with _writing(target) as file:
-        for hypotheses in results:
+        task, run = open_run(logdir, checkpoint)
+        for hypotheses in task.decode(run, lines, options):
             for hypothesis in hypotheses:
                 file.write(_line(hypothesis, with_scores).encode("utf-8") + b"\n")
             if not options.read_ahead:
@@ -52,7 +58,8 @@ def decode_lines(
 
 
 def _line(hypothesis: Hypothesis, with_scores: bool) -> str:
-    return f"{hypothesis.score:.6f}\t{hypothesis.text}" if with_scores else hypothesis.text
+    text = hypothesis.text.translate(_ONE_LINE)
+    return f"{hypothesis.score:.6f}\t{text}" if with_scores else text
 
 
 def _started(lines: Iterator[str]) -> Iterable[str]:
@@ -69,16 +76,30 @@ def _started(lines: Iterator[str]) -> Iterable[str]:
 
 @contextlib.contextmanager
 def _writing(target: Path | None) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that takes its name only once it is complete."""
+    """Standard output, or a file that takes its name only once it is complete.
+
+    A device or a named pipe, such as /dev/stdout, is written as it is.
+
+    Raises:
+      RunDirectoryError: the file cannot be written.
+    """
     if target is None:
         yield sys.stdout.buffer
         return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            yield file
-        os.replace(temporary, target)
+        if target.exists() and not target.is_file():
+            with open(target, "wb") as file:
+                yield file
+            return
+        final = target.resolve()  # What a symbolic link points to is replaced, not the link.
+        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+        try:
+            with open(temporary, "wb") as file:
+                yield file
+            os.replace(temporary, final)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (UserError, BrokenPipeError):
+        raise
     except OSError as error:
         raise RunDirectoryError(f"Cannot write {target}: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)

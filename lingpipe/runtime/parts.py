@@ -30,6 +30,16 @@ def plan_of(experiment: Experiment.Params) -> Plan:
     )
 
 
+def check_pipeline(experiment: Experiment.Params) -> None:
+    """Raises what `build_pipeline` would, at once: before a weight is built or anything written.
+
+    Raises:
+      UserError: too few devices or cells for the stages.
+    """
+    plan_of(experiment)
+    stage_devices(experiment.pipeline.num_stages, experiment.cluster.device_type)
+
+
 def build_pipeline(experiment: Experiment.Params, task: Task) -> Pipeline:
     """The pipeline on the devices of this process.
 

@@ -15,15 +15,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
+from lingpipe.hyperparams import ParamsError
 from lingpipe.runtime.files import RunDirectoryError, write_atomically
 from lingpipe.task.experiment import Experiment
 
 # A run may be continued with other values of these; all else decides what the weights mean.
 _MAY_CHANGE = ("pipeline.", "cluster.", "learner.", "train.")
 _MUST_STAY = ("train.seed",)
+_LOCK = ".lock"
 
 
 class RunDirectory:
@@ -66,7 +70,12 @@ class RunDirectory:
                 f"{self.path} is not a run directory: it has no params.txt ({error.strerror}). "
                 "Give --logdir the folder that `lingpipe train` wrote."
             ) from error
-        return Experiment.Params.from_text(text)
+        except UnicodeDecodeError as error:
+            raise RunDirectoryError(f"{self.params_file} is not a text: {error}.") from error
+        try:
+            return Experiment.Params.from_text(text)
+        except ParamsError as error:
+            raise RunDirectoryError(f"{self.params_file} cannot be used: {error}") from error
 
     def check_params(self, params: Experiment.Params) -> None:
         """Checks that a run that is here already can go on with these params.
@@ -113,22 +122,51 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Keeps a second trainer out while the first one runs.
 
+        Where nothing was written by the end, the folder is left as it was, or not there, as it was.
+
         Raises:
           RunDirectoryError: another process trains in this folder, or it cannot be written.
         """
+        path = self.path / _LOCK
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = open(self.path / ".lock", "w")
+            lock = _lock(path)
+        except BlockingIOError as error:
+            raise RunDirectoryError(
+                f"Another process is training in {self.path}. Wait for it, or use another "
+                "--logdir."
+            ) from error
         except OSError as error:
             raise RunDirectoryError(
                 f"Cannot write to --logdir {self.path}: {error.strerror}."
             ) from error
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RunDirectoryError(
-                    f"Another process is training in {self.path}. Wait for it, or use another "
-                    "--logdir."
-                ) from error
-            yield
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # The first that is not empty.
+                    for folder in missing:
+                        folder.rmdir()
+
+
+def _lock(path: Path) -> IO[bytes]:
+    """Makes and locks a file, and its folder if need be.
+
+    Raises:
+      BlockingIOError: another process holds it.
+      OSError: it cannot be made or locked.
+    """
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "ab")  # noqa: SIM115 - Closing it unlocks it.
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        except FileNotFoundError:
+            pass  # Whoever held it has removed it since it was opened.
+        except OSError:
+            file.close()
+            raise
+        file.close()

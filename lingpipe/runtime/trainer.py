@@ -7,6 +7,7 @@ cursor, and every random choice is a function of the seed and the step.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from lingpipe.errors import UserError
 from lingpipe.input.batch import Batch, Cursor
 from lingpipe.input.input import Input
 from lingpipe.input.prefetch import Prefetcher
@@ -23,12 +25,16 @@ from lingpipe.pipeline.plan import format_plan
 from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.files import write_atomically
 from lingpipe.runtime.interruption import Interruption
-from lingpipe.runtime.parts import build_pipeline, build_task
+from lingpipe.runtime.parts import build_pipeline, build_task, check_pipeline
 from lingpipe.runtime.progress import Progress
 from lingpipe.runtime.run_directory import RunDirectory
 from lingpipe.runtime.summaries import MetricsLog
 from lingpipe.task.experiment import Experiment, TrainParams
 from lingpipe.task.task import Task
+
+
+class TrainError(UserError):
+    """A run that cannot be trained as its params ask."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +61,37 @@ def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
       PipelineError, NonFiniteError: a step failed; the last checkpoint is intact.
     """
     run = RunDirectory(logdir)
-    run.check_params(experiment)
-    task = build_task(experiment)
-    pipeline = build_pipeline(experiment, task)
-    run.check_vocabulary(experiment)
-    data = experiment.input.build(vocab_dir=run.vocabulary, seed=experiment.train.seed)
-    with run.locked(), Interruption() as interruption:
+    with run.locked():
+        run.check_params(experiment)
+        run.check_vocabulary(experiment)
+        check_pipeline(experiment)
+        data = experiment.input.build(vocab_dir=run.vocabulary, seed=experiment.train.seed)
+        # Written with the vocabulary, so that no run with other params can take it for its own.
         run.write_params(experiment)
-        write_atomically(run.plan_file, _table_of_stages(pipeline))
-        trainer = Trainer(experiment.train, run, task, data, pipeline)
-        outcome = trainer.run(interruption)
-    pipeline.close()
-    return outcome
+        check_evaluation(experiment.train, data)
+        task = build_task(experiment)
+        with contextlib.closing(build_pipeline(experiment, task)) as pipeline:
+            trainer = Trainer(experiment.train, run, task, data, pipeline)
+            write_atomically(run.plan_file, _table_of_stages(pipeline))
+            with Interruption() as interruption:
+                return trainer.run(interruption)
+
+
+def check_evaluation(params: TrainParams, data: Input) -> None:
+    """Finds at the start, not after hours, that there is nothing to evaluate on.
+
+    Raises:
+      TrainError: there is no dev split and evaluation is asked for.
+    """
+    if not params.evaluate_every_steps:
+        return
+    try:
+        next(data.evaluation_batches("dev"), None)
+    except UserError as error:
+        raise TrainError(
+            f"{error} The run evaluates on dev every {params.evaluate_every_steps} steps; set "
+            "train.evaluate_every_steps=0 to train without."
+        ) from error
 
 
 def _table_of_stages(pipeline: Pipeline) -> str:
@@ -96,16 +121,17 @@ class Trainer:
         self._pipeline = pipeline
         self._store = CheckpointStore(run.checkpoints, keep_last=params.keep_last_checkpoints)
         self._cursor = Cursor()
+        self._is_evaluated = True
         if self._store.latest() is not None:
             saved = self._store.restore_into("last", checkpoint_tensors(pipeline))
             pipeline.step = saved.step
             pipeline.copy_shared_weights()
             self._cursor = Cursor.from_record(saved.state["cursor"])
+            self._is_evaluated = saved.metric is not None
 
     def run(self, interruption: Interruption) -> Outcome:
         """Trains until the last step or a signal, whichever comes first."""
         start, last = self._pipeline.step, self._params.max_steps
-        log = MetricsLog(self._run.path, resume_step=start)
         progress = Progress(start, last, stream=sys.stderr)
         progress.note(_table_of_stages(self._pipeline))
         progress.note(self._data.describe(last))
@@ -113,11 +139,13 @@ class Trainer:
             progress.note(f"Going on from step {start} in {self._run.path}.")
         if start >= last:
             progress.note(f"The run has done its {last} steps; raise train.max_steps to go on.")
-        with log, progress:
-            remaining = Prefetcher(self._remaining_batches(last - start))
-            with remaining as batches:
+        with MetricsLog(self._run.path, resume_step=start) as log, progress:
+            if not self._is_evaluated and self._is_due(start, self._params.checkpoint_every_steps):
+                # The run was stopped after it had saved, before it had evaluated.
+                self._evaluate(log, progress, interruption)
+            with Prefetcher(self._remaining_batches(last - start)) as batches:
                 for timed in _timed_steps(self._pipeline, batches):
-                    self._after_step(timed, log, progress, is_last=bool(interruption.name))
+                    self._after_step(timed, log, progress, interruption)
                     if interruption.name:
                         break
         step = self._pipeline.step
@@ -133,40 +161,43 @@ class Trainer:
             yield next(batches)
 
     def _after_step(
-        self, timed: _TimedStep, log: MetricsLog, progress: Progress, *, is_last: bool
+        self, timed: _TimedStep, log: MetricsLog, progress: Progress, interruption: Interruption
     ) -> None:
-        """Logs, evaluates and saves, as far as they are due."""
-        params, result, batch = self._params, timed.result, timed.batch
-        step = result.step
-        self._cursor = batch.next_cursor
-        is_last = is_last or step == params.max_steps
-        metrics = self._task.metrics(result.sums)
-        progress.advance(step, metrics["loss"])
-        if step % params.log_every_steps == 0 or is_last:
-            log.log_training(step, _training_row(metrics, timed))
-        saves = step % params.checkpoint_every_steps == 0 or is_last
-        every = params.evaluate_every_steps
-        dev_loss = None
-        if every and (saves or step % every == 0):
-            dev = self._evaluate()
-            dev_loss = dev["loss"]
-            log.log_evaluation(step, {"split": "dev", **dev})
-            progress.note(f"step {step}: dev " + _in_words(dev))
-        if saves:
-            self._store.save(
-                step,
-                checkpoint_tensors(self._pipeline),
-                {"cursor": self._cursor.to_record()},
-                dev_loss,
-            )
+        """Logs, saves and evaluates, as far as they are due.
 
-    def _evaluate(self) -> dict[str, float]:
-        """The task's metrics on the dev split, by the pipeline's forward pass."""
+        Saving comes first: whoever sends a signal may not wait for an evaluation to end.
+        """
+        step, metrics = timed.result.step, self._task.metrics(timed.result.sums)
+        self._cursor = timed.batch.next_cursor
+        progress.advance(step, metrics["loss"])
+        if self._is_due(step, self._params.log_every_steps):
+            log.log_training(step, _training_row(metrics, timed))
+        saves = self._is_due(step, self._params.checkpoint_every_steps)
+        if saves or interruption.name:
+            state = {"cursor": self._cursor.to_record()}
+            self._store.save(step, checkpoint_tensors(self._pipeline), state)
+        if saves or self._is_due(step, self._params.evaluate_every_steps):
+            self._evaluate(log, progress, interruption)
+
+    def _is_due(self, step: int, every: int) -> bool:
+        """Whether something that is done every so many steps, and at the end, is due."""
+        return step == self._params.max_steps or bool(every) and step % every == 0
+
+    def _evaluate(self, log: MetricsLog, progress: Progress, interruption: Interruption) -> None:
+        """Scores the dev split by the pipeline's forward pass, unless a signal comes meanwhile."""
+        if not self._params.evaluate_every_steps:
+            return
         totals: dict[str, float] = {}
         for batch in self._data.evaluation_batches("dev"):
+            if interruption.name:
+                return
             for name, value in self._pipeline.evaluate_step(batch.arrays).items():
                 totals[name] = totals.get(name, 0.0) + value
-        return self._task.metrics(totals)
+        dev, step = self._task.metrics(totals), self._pipeline.step
+        log.log_evaluation(step, {"split": "dev", **dev})
+        progress.note(f"step {step}: dev " + _in_words(dev))
+        if step in self._store.steps():
+            self._store.set_metric(step, dev["loss"])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Tiny(TranslationModel):
     ffn_dim = 512
     num_heads = 4
     vocabulary_size = 4000
-    tokens_per_batch = 4096
+    tokens_per_batch = 2048
     peak_learning_rate = 2e-3
     warmup_steps = 300
-    max_steps = 1500
+    max_steps = 1200

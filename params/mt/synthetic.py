@@ -21,7 +21,7 @@ class Tags(TranslationModel):
     num_heads = 4
     dropout = 0.0
     label_smoothing = 0.0
-    vocabulary_size = 100
+    vocabulary_size = 64
     temperature = 1.0
     tokens_per_batch = 4096
     peak_learning_rate = 2e-3
@@ -30,10 +30,13 @@ class Tags(TranslationModel):
 
     def input_params(self) -> ParallelInput.Params:
         """Lines that are made instead of read."""
+        from lingpipe.input.tokenizer import TokenizerTrainer
         from tasks.mt.synthetic import TagsInput
 
         return TagsInput.Params(
             vocab_size=self.vocabulary_size,
+            # The text is letters and nothing else: pieces for single bytes would never be used.
+            tokenizer=TokenizerTrainer.Params(byte_fallback=False),
             temperature=self.temperature,
             tokens_per_batch=self.tokens_per_batch,
         )

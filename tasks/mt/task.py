@@ -14,6 +14,7 @@ from lingpipe.metrics.mean import perplexity
 from lingpipe.metrics.table import PairScores, averages, table_text
 from lingpipe.metrics.translation import translation_scores
 from lingpipe.task.task import DecodeOptions, Evaluation, Hypothesis, Run, Task
+from tasks.mt.batch import batch_signature, batch_specs
 from tasks.mt.model import TransformerModel
 from tasks.mt.parallel_input import ParallelInput
 from tasks.mt.translator import Translator
@@ -50,21 +51,11 @@ class TranslationTask(Task):
         """A full batch of sentences of the typical length, divided."""
         length = self.params.typical_length
         rows = max(1, self._tokens_per_batch // (2 * length) // num_micro_batches)
-        ids = Spec((rows, length), "int32")
-        weights = Spec((rows, length), "float32")
-        return {
-            "source_ids": ids,
-            "target_ids": ids,
-            "target_labels": ids,
-            "target_weights": weights,
-        }
+        return batch_specs(rows, length)
 
     def signature(self) -> dict[str, tf.TensorSpec]:
         """Number and length of sentences stay open, so that nothing retraces."""
-        return {
-            name: tf.TensorSpec([None, None], tf.as_dtype(spec.dtype))
-            for name, spec in self.micro_batch(1).items()
-        }
+        return batch_signature()
 
     def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Loss (label-smoothed) and perplexity (not), and the share of right next tokens."""

@@ -19,6 +19,7 @@ from lingpipe.decode.output import BeamOutput
 from lingpipe.decode.step import tile_beams
 from lingpipe.input.tokenizer import BEGIN_ID, END_ID, PAD_ID, UNKNOWN_ID
 from lingpipe.task.task import DecodeOptions, Hypothesis, Run
+from tasks.mt.batch import batch_signature
 from tasks.mt.model import TransformerModel
 from tasks.mt.vocabulary import TranslationVocabulary
 
@@ -51,11 +52,10 @@ class Translator:
         tags = [tokenizer.tag_id(language) for language in tokenizer.languages]
         # Ids that no translation holds; the model may have more rows than the vocabulary has ids.
         self._forbidden = (PAD_ID, UNKNOWN_ID, BEGIN_ID, *tags, *range(tokenizer.size, size))
-        self._sums = tf.function(self._sums_of_batch)
+        self._sums = tf.function(self._sums_of_batch, input_signature=[batch_signature()])
+        self._longest_trained = run.data.params.max_length
 
-    def translate(
-        self, lines: Iterable[str], options: DecodeOptions
-    ) -> Iterator[list[Hypothesis]]:
+    def translate(self, lines: Iterable[str], options: DecodeOptions) -> Iterator[list[Hypothesis]]:
         """Yields the n best translations of each line, in order.
 
         A blank line is answered by blank lines. A line that is longer than any in training is
@@ -87,6 +87,7 @@ class Translator:
             blank=[Hypothesis("", 0.0)] * options.nbest,
             limits=limits,
             warn=_warn,
+            warn_beyond_tokens=self._longest_trained,
         )
 
     def sums(self, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:

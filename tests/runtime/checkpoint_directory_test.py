@@ -58,6 +58,8 @@ class Mortal:
         return call
 
     def _remove_bit_by_bit(self, folder: Path, ignore_errors: bool = False) -> None:
+        if self.is_dead:
+            raise Death
         for path in sorted(Path(folder).iterdir()):
             self._move()
             path.unlink()
@@ -81,8 +83,18 @@ def discard(store: CheckpointStore) -> None:
     store.discard_after(10)
 
 
-@pytest.mark.parametrize("keep_last", [1, 2])
-@pytest.mark.parametrize("deed", [save_new, save_again, set_metric, discard])
+@pytest.mark.parametrize(
+    ("deed", "keep_last"),
+    [
+        (save_new, 1),
+        (save_new, 2),
+        (save_again, 1),
+        (save_again, 2),
+        (set_metric, 1),
+        (set_metric, 2),
+        (discard, 2),
+    ],
+)
 def test_death_at_any_move_leaves_the_old_checkpoint_or_the_new_one(
     tmp_path: Path, deed: Callable[[CheckpointStore], None], keep_last: int
 ) -> None:
@@ -118,6 +130,7 @@ def check_after_death(folder: Path, before: list[int]) -> None:
         )
     store.save(40, tensors(40), {})
     assert store.latest() == 40
+    assert saved.step in store.steps()  # Two are kept: what was found is not lost on the way.
     assert hidden(store, 40) == []
     assert all(store.read_state(step) for step in store.steps())
 
@@ -145,3 +158,30 @@ def test_a_process_killed_at_random_moments_always_leaves_a_valid_checkpoint(
     store.restore_into("last", target, strict=False)
     assert latest is not None
     assert np.all(target["weights/w"].numpy() == latest)
+
+
+def test_all_is_on_the_disk_before_a_checkpoint_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves: list[str] = []
+    rename = os.rename
+
+    def note_sync(descriptor: int) -> None:
+        moves.append("sync " + Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+
+    def note_rename(source: Path, target: Path) -> None:
+        moves.append("rename " + Path(target).name)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "rename", note_rename)
+    CheckpointStore(tmp_path).save(7, tensors(7), {})
+    named = moves.index("rename step-00000007")
+    temporary = f".tmp-step-00000007-{os.getpid()}"
+    files = ["tensors.data-00000-of-00001", "tensors.index", temporary]
+    assert set(moves[:named]) == {
+        f"sync {name}" for name in (*files, moves[2].split(maxsplit=1)[1])
+    }
+    assert moves[2].startswith("sync .state.json")
+    assert moves[named - 1] == f"sync {temporary}"
+    assert moves[named + 1 :] == [f"sync {tmp_path.name}"]

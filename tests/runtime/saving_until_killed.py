@@ -33,8 +33,8 @@ def save_for_ever(folder: Path, ready: int) -> NoReturn:
         tensors = {name: np.full(shape, step, np.float32) for name, shape in SHAPES.items()}
         for repeat in range(2):
             store.save(step, tensors, {"step": step, "repeat": repeat})
+            os.write(ready, b".")
         store.set_metric(step, float(step % 7))
-        os.write(ready, b".")
 
 
 def kill_one(folder: Path, generator: random.Random) -> None:
@@ -46,7 +46,7 @@ def kill_one(folder: Path, generator: random.Random) -> None:
         save_for_ever(folder, ready)
     os.close(ready)
     os.read(first_save, 1)
-    time.sleep(generator.uniform(0.0, 0.15))
+    time.sleep(generator.uniform(0.0, 0.2))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     os.close(first_save)

@@ -1,0 +1,65 @@
+"""What goes wrong in a pipeline, and where: errors that name stage, cells, device and phase.
+
+TensorFlow reports a failing operation; which part of the model that was, and which part of the
+batch, only the pipeline knows. `naming` adds it to whatever is raised inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lingpipe.errors import UserError
+
+if TYPE_CHECKING:
+    from lingpipe.pipeline.stage import Stage
+
+
+class PipelineError(RuntimeError):
+    """A step that failed: no update was applied, and the next step may run.
+
+    The message names stage, cells, device, micro-batch and phase; the cause is chained. Only a
+    failure of the update itself, after both passes, leaves some stages updated; it says so.
+    """
+
+
+class CellError(UserError, TypeError):
+    """A list of cells that makes no pipeline, such as one whose last cell returns no loss."""
+
+
+@contextlib.contextmanager
+def naming(stage: Stage, doing: str, cells: Sequence[str] | None = None) -> Iterator[None]:
+    """Turns an exception inside into a `PipelineError` that says where.
+
+    A `UserError` says all there is to say and passes, and so does what ends the process, such as
+    `KeyboardInterrupt`.
+
+    Args:
+      stage: where it happens.
+      doing: what is being done, after "failed in the": "forward pass of micro-batch 3".
+      cells: names of the cells at work; None for all of the stage.
+    """
+    try:
+        yield
+    except (PipelineError, UserError):
+        raise
+    except Exception as error:
+        raise PipelineError(
+            f"{stage_in_words(stage, cells)} failed in the {doing}: {_in_one_line(error)}"
+        ) from error
+
+
+def stage_in_words(stage: Stage, cells: Sequence[str] | None = None) -> str:
+    """Such as "Stage 2 (cells decoder_0 .. decoder_3, device /CPU:2)"."""
+    names = list(stage.cells) if cells is None else list(cells)
+    if len(names) == 1:
+        return f"Stage {stage.index} (cell {names[0]}, device {stage.device})"
+    return f"Stage {stage.index} (cells {names[0]} .. {names[-1]}, device {stage.device})"
+
+
+def _in_one_line(error: Exception) -> str:
+    """Kind and first line of an error, without the names of TensorFlow's own functions."""
+    text = re.sub(r"\{\{function_node .*?\}\}\s*", "", str(error)).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__

@@ -1,0 +1,38 @@
+"""A written file is whole or not there."""
+
+from pathlib import Path
+
+import pytest
+
+from lingpipe.errors import UserError
+from lingpipe.input.atomic_file import WriteError, write_atomically
+
+
+def test_it_makes_the_folder_and_replaces_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    write_atomically(path, b"one")
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(WriteError, match=r"^Cannot write .*file: No space left on device\.$"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_made_is_the_users_to_mend(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="Cannot write .*: (File exists|Not a directory)"):
+        write_atomically(tmp_path / "file" / "below", b"")
