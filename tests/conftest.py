@@ -9,6 +9,7 @@ milliseconds.
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,14 @@ def pytest_collection_finish() -> None:
 def _devices() -> None:
     """Makes the devices for a test that follows one which imported TensorFlow in its body."""
     _make_devices()
+
+
+@pytest.fixture(scope="session")
+def micro_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of a small trained model, with its corpus beside it; not to be changed."""
+    import tensorflow  # noqa: F401 - So that the devices can be made before it runs anything.
+
+    from tests.micro_run import trained
+
+    _make_devices()
+    return trained(tmp_path_factory.mktemp("micro"))

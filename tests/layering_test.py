@@ -56,6 +56,7 @@ PURE = (
     "lingpipe.pipeline.schedule",
     "lingpipe.task.model_params",
     "lingpipe.bin.parser",
+    "lingpipe.bin.quiet_import",
     "lingpipe.__main__",
 )
 

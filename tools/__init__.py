@@ -1,1 +1,1 @@
-"""The project's own programs: the scripts behind make, and Python ones run as `python -m tools.X`."""
+"""The project's own programs: scripts behind make, and Python ones run as `python -m tools.X`."""

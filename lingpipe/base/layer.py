@@ -27,6 +27,7 @@ and the checkpoint (whose names are the paths).
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,12 @@ from lingpipe.base.context import Context
 from lingpipe.base.cost import Cost
 from lingpipe.base.initializers import Initializer, initial_value
 from lingpipe.base.spec import Spec, Specs
+from lingpipe.errors import UserError
 from lingpipe.hyperparams import Parameterized
+
+
+class SharedWeightError(UserError, ValueError):
+    """Layers that share a weight but declare it differently."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +56,7 @@ class Weight:
     @property
     def size(self) -> int:
         """Number of elements."""
-        size = 1
-        for dim in self.shape:
-            size *= dim
-        return size
+        return math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Scope:
         """The variable of `weight`, made on first use.
 
         Raises:
-          ValueError: the path is already taken by a weight of another shape or kind.
+          SharedWeightError: the path is already taken by a weight of another shape or kind.
         """
         path = join_path(self.weights_path, name)
         known = self.variables.get(path)
@@ -96,13 +99,25 @@ class Scope:
             value = initial_value(weight.initializer, weight.shape, self.seed, path)
             known = tf.Variable(value, trainable=weight.trainable, name=path)
             self.variables[path] = known
-        elif tuple(known.shape) != weight.shape or known.trainable != weight.trainable:
-            raise ValueError(
-                f"Two layers share the weight {path!r} but declare it differently: shape "
-                f"{tuple(known.shape)}, trainable={known.trainable} against {weight.shape}, "
-                f"trainable={weight.trainable}. Give them equal params or another share_weights."
-            )
+        check_equal_declarations(path, known, weight)
         return known
+
+
+def check_equal_declarations(
+    path: str, first: tf.Variable | Weight, second: tf.Variable | Weight
+) -> None:
+    """Refuses two declarations of one shared weight that differ in shape or in `trainable`.
+
+    Raises:
+      SharedWeightError: with both declarations.
+    """
+    declared = [(tuple(weight.shape), weight.trainable) for weight in (first, second)]
+    if declared[0] != declared[1]:
+        texts = [f"shape {shape}, trainable={trainable}" for shape, trainable in declared]
+        raise SharedWeightError(
+            f"Two layers share the weight {path!r} but declare it differently: {texts[0]} against "
+            f"{texts[1]}. Give them equal params or another share_weights."
+        )
 
 
 def join_path(parent: str, name: str) -> str:

@@ -28,13 +28,15 @@ from lingpipe.errors import UserError
 from lingpipe.hyperparams import Parameterized
 from lingpipe.learner.clipping import clip_factor
 from lingpipe.learner.learner import Learner
-from lingpipe.pipeline.executor import Executor, PipelineError
+from lingpipe.pipeline.executor import Executor
 from lingpipe.pipeline.micro_batch import MicroBatch, split_batch
-from lingpipe.pipeline.plan import make_plan
+from lingpipe.pipeline.plan import Plan, make_plan
 from lingpipe.pipeline.rematerialise import Rematerialisation
 from lingpipe.pipeline.schedule import Schedule, ScheduleKind, make_schedule
 from lingpipe.pipeline.shared_weights import find_mirrors, find_owners
-from lingpipe.pipeline.stage import Stage, StageLearner
+from lingpipe.pipeline.signature import check_entries, widen_signature
+from lingpipe.pipeline.stage import Stage
+from lingpipe.pipeline.stage_learner import StageLearner
 
 
 class DeviceError(UserError, ValueError):
@@ -121,6 +123,7 @@ class Pipeline(Parameterized):
         Raises:
           PartitionError: the cells cannot be cut as asked.
           DeviceError: fewer devices than stages.
+          SharedWeightError: layers share a weight but declare it differently.
         """
         self.params = params
         self.plan = make_plan(cells, params.num_stages, micro_batch, params.partition)
@@ -133,20 +136,11 @@ class Pipeline(Parameterized):
         self._learner = learner
         self._signature = dict(signature or {})
         self._is_traced: set[str] = set()
+        self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
-        self.stages = [
-            Stage(
-                index,
-                {name: cells[name] for name in stage.cells},
-                devices[index],
-                seed=seed,
-                is_last=index == params.num_stages - 1,
-                compute_dtype=compute_dtype,
-                remat=params.remat,
-            )
-            for index, stage in enumerate(self.plan.stages)
-        ]
+        self.stages = _build_stages(self.plan, cells, devices, params.remat, seed, compute_dtype)
         self._mirrors = find_mirrors(self.stages)
+        self.copy_shared_weights()  # Tied layers may declare different initial values.
         owners = find_owners(self.stages)
         self.weights = {path: stage.variables[path] for path, stage in owners.items()}
         self._stage_learners = [
@@ -169,20 +163,21 @@ class Pipeline(Parameterized):
           batch: name -> array with examples along dimension 0, equally many in each.
 
         Raises:
-          BatchError: entries that cannot be split or that a cell needs and lacks.
+          BatchError: entries that cannot be split, that a cell needs and lacks, or that have other
+            dtypes than before.
+          CellError: the last cell does not return what it must.
           PipelineError: a stage failed; no update was applied and the next step may run.
           NonFiniteError: loss or gradient is not finite; no update was applied.
         """
         micro_batches = self._prepare(batch, "training")
-        schedule = self._schedule(len(micro_batches))
-        if not self._is_clean:
-            self._executor.each(lambda stage: self._stage_learners[stage.index].clear())
         self._is_clean = False
         step = self.step + 1
+        schedule = self._schedule(len(micro_batches))
         sums = _add_up(self._executor.train(schedule, micro_batches, step))
         for mirror in self._mirrors:
             mirror.add_gradient_to_owner()
-        squares = [float(part.squared_norm()) for part in self._stage_learners]
+        learners = self._stage_learners
+        squares = self._executor.each(lambda stage: learners[stage.index].squared_norm(), "norm")
         weight = sums["weight"]
         scale = 1.0 / weight if weight else 0.0
         loss, grad_norm = sums["loss"] * scale, math.sqrt(sum(squares)) * scale
@@ -193,12 +188,14 @@ class Pipeline(Parameterized):
             )
         factor = scale * clip_factor(grad_norm, self._learner.params.clip_global_norm)
         learning_rate = self._learner.learning_rate(step)
+        # An interruption lets the update end on every stage, so from here on the step is done.
+        self.step = step
         self._executor.each(
-            lambda stage: self._stage_learners[stage.index].update(factor, learning_rate, step)
+            lambda stage: learners[stage.index].update(factor, learning_rate, step),
+            "update (other stages may have been updated: restore the last checkpoint)",
         )
         self.copy_shared_weights()
         self._is_clean = True
-        self.step = step
         return StepResult(step, loss, weight, grad_norm, learning_rate, sums)
 
     def evaluate_step(self, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -220,12 +217,26 @@ class Pipeline(Parameterized):
         self._executor.close()
 
     def _schedule(self, num_micro_batches: int) -> Schedule:
-        return make_schedule(self.params.schedule, self.params.num_stages, num_micro_batches)
+        """The schedule for so many micro-batches; a small mini-batch has fewer than M."""
+        schedule = self._schedules.get(num_micro_batches)
+        if schedule is None:
+            kind, num_stages = self.params.schedule, self.params.num_stages
+            schedule = make_schedule(kind, num_stages, num_micro_batches)
+            schedule.validate()  # A stuck one would make the stages wait for ever.
+            self._schedules[num_micro_batches] = schedule
+        return schedule
 
     def _prepare(self, batch: Mapping[str, np.ndarray], kind: str) -> list[MicroBatch]:
-        """Splits the batch and traces the stages if its shapes ask for it."""
+        """Splits the batch, traces the stages if its shapes ask for it, and tidies up.
+
+        After a step that failed or was interrupted, accumulators hold parts of gradients and copies
+        of shared weights may be old.
+        """
         micro_batches = split_batch(batch, self.params.num_micro_batches)
-        widened = widen_signature(self._signature, micro_batches[0].entries)
+        entries = micro_batches[0].entries
+        check_entries(self.stages, entries)
+        read = dict.fromkeys(key for stage in self.stages for key in stage.batch_keys)
+        widened = widen_signature(self._signature, {key: entries[key] for key in read})
         if widened != self._signature:
             self._signature = widened
             self._is_traced.clear()
@@ -235,30 +246,34 @@ class Pipeline(Parameterized):
                 trace = stage.trace_training if kind == "training" else stage.trace_evaluation
                 outputs = trace(outputs, self._signature)
             self._is_traced.add(kind)
+        if not self._is_clean:
+            self._executor.each(lambda stage: self._stage_learners[stage.index].clear(), "clearing")
+            self.copy_shared_weights()
+            self._is_clean = True
         return micro_batches
 
 
-def widen_signature(
-    signature: Mapping[str, tf.TensorSpec], entries: Mapping[str, np.ndarray]
-) -> dict[str, tf.TensorSpec]:
-    """The narrowest specs that hold both what `signature` held and these arrays.
-
-    The batch dimension is always open. Entries that the signature names and the batch lacks stay:
-    the stage that reads one will say so.
-    """
-    widened = dict(signature)
-    for name, array in entries.items():
-        dtype = tf.as_dtype(array.dtype)
-        known = signature.get(name)
-        if known is None or known.dtype != dtype or len(known.shape) != array.ndim:
-            widened[name] = tf.TensorSpec([None, *array.shape[1:]], dtype)
-            continue
-        dims = [
-            dim if dim == size else None
-            for dim, size in zip(known.shape.as_list(), array.shape, strict=True)
-        ]
-        widened[name] = tf.TensorSpec([None, *dims[1:]], dtype)
-    return widened
+def _build_stages(
+    plan: Plan,
+    cells: Mapping[str, Layer.Params],
+    devices: Sequence[str],
+    remat: Rematerialisation,
+    seed: int,
+    compute_dtype: tf.DType,
+) -> list[Stage]:
+    """The stages of a plan, each on its device."""
+    return [
+        Stage(
+            index,
+            {name: cells[name] for name in stage.cells},
+            devices[index],
+            seed=seed,
+            is_last=index == len(plan.stages) - 1,
+            compute_dtype=compute_dtype,
+            remat=remat,
+        )
+        for index, stage in enumerate(plan.stages)
+    ]
 
 
 def _add_up(results: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lingpipe.errors import UserError
+from lingpipe.pipeline.plan import first_and_last
 
 if TYPE_CHECKING:
     from lingpipe.pipeline.stage import Stage
@@ -54,9 +55,8 @@ def naming(stage: Stage, doing: str, cells: Sequence[str] | None = None) -> Iter
 def stage_in_words(stage: Stage, cells: Sequence[str] | None = None) -> str:
     """Such as "Stage 2 (cells decoder_0 .. decoder_3, device /CPU:2)"."""
     names = list(stage.cells) if cells is None else list(cells)
-    if len(names) == 1:
-        return f"Stage {stage.index} (cell {names[0]}, device {stage.device})"
-    return f"Stage {stage.index} (cells {names[0]} .. {names[-1]}, device {stage.device})"
+    noun = "cell" if len(names) == 1 else "cells"
+    return f"Stage {stage.index} ({noun} {first_and_last(names)}, device {stage.device})"
 
 
 def _in_one_line(error: Exception) -> str:

@@ -8,7 +8,6 @@ thread is woken and leaves the step, and the step raises one error that names wh
 
 from __future__ import annotations
 
-import abc
 import concurrent.futures
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +59,7 @@ class Executor:
         results: dict[int, Mapping[str, tf.Tensor]] = {}
 
         def walk(stage: Stage, boxes: _Mailboxes) -> None:
-            walker = _Training(stage, boxes, micro_batches, step, results)
+            walker = _Walk(stage, boxes, micro_batches, step, results, training=True)
             walker.walk(schedule.actions[stage.index])
 
         self._run(walk)
@@ -77,8 +76,8 @@ class Executor:
         results: dict[int, Mapping[str, tf.Tensor]] = {}
 
         def walk(stage: Stage, boxes: _Mailboxes) -> None:
-            walker = _Evaluation(stage, boxes, micro_batches, step, results)
-            walker.walk([Action(Phase.forward, m) for m in range(len(micro_batches))])
+            walker = _Walk(stage, boxes, micro_batches, step, results, training=False)
+            walker.walk(Action(Phase.forward, m) for m in range(len(micro_batches)))
 
         self._run(walk)
         return [results[m] for m in range(len(micro_batches))]
@@ -144,8 +143,8 @@ def _wait(
         raise
 
 
-class _Stopped(Exception):
-    """Tells a thread that the step has failed elsewhere."""
+class _Stopped(BaseException):
+    """Tells a thread that the step has failed elsewhere; no failure of its own, hence the base."""
 
 
 class _Mailboxes:
@@ -198,7 +197,7 @@ class _Mailboxes:
         return failure
 
 
-class _Walk(abc.ABC):
+class _Walk:
     """One stage's way through its list of actions in one step."""
 
     def __init__(
@@ -208,74 +207,55 @@ class _Walk(abc.ABC):
         micro_batches: Sequence[MicroBatch],
         step: int,
         results: dict[int, Mapping[str, tf.Tensor]],
+        *,
+        training: bool,
     ) -> None:
         """Starts nothing; `results` takes what the last cell returns for each micro-batch."""
-        self.stage = stage
-        self.boxes = boxes
-        self.micro_batches = micro_batches
-        self.step = step
-        self.results = results
-        self.kept: dict[int, list[tf.Tensor]] = {}
+        self._stage = stage
+        self._boxes = boxes
+        self._micro_batches = micro_batches
+        self._step = step
+        self._results = results
+        self._training = training
+        self._kept: dict[int, list[tf.Tensor]] = {}
 
     def walk(self, actions: Iterable[Action]) -> None:
         """Takes every action in turn; ends early, without raising, when the step has failed."""
         try:
             for action in actions:
-                phase, m = action.phase, action.micro_batch
-                with naming(self.stage, f"{phase.name} pass of micro-batch {m}"):
-                    # Locals of these calls die with them; a tensor named here would stay alive
+                doing = f"{action.phase.name} pass of micro-batch {action.micro_batch}"
+                with naming(self._stage, doing):
+                    # What these calls name dies with them; a tensor named here would stay alive
                     # while the stage waits for its next one.
-                    if phase is Phase.forward:
+                    if action.phase is Phase.forward:
                         self._forward(action)
                     else:
                         self._backward(action)
         except _Stopped:
             pass
         except BaseException as failure:
-            self.boxes.fail(failure)
+            self._boxes.fail(failure)
         finally:
-            self.kept.clear()
+            self._kept.clear()
 
     def _forward(self, action: Action) -> None:
-        inputs = self.boxes.take(self.stage.index, action) if self.stage.index else ()
-        outputs = self._outputs(inputs, action.micro_batch)
-        if self.stage.is_last:
-            self.results[action.micro_batch] = outputs
+        stage, m = self._stage, action.micro_batch
+        inputs = self._boxes.take(stage.index, action) if stage.index else ()
+        if self._training:
+            outputs, self._kept[m] = stage.forward(inputs, self._micro_batches[m], self._step)
         else:
-            self.boxes.put(self.stage.index + 1, action, outputs)
-
-    @abc.abstractmethod
-    def _outputs(self, inputs: Any, m: int) -> Any:
-        """Runs the forward pass of micro-batch `m`."""
-
-    @abc.abstractmethod
-    def _backward(self, action: Action) -> None:
-        """Runs a backward pass and sends the inputs' gradients to the stage before."""
-
-
-class _Training(_Walk):
-    """Forward and backward."""
-
-    def _outputs(self, inputs: Any, m: int) -> Any:
-        outputs, self.kept[m] = self.stage.forward(inputs, self.micro_batches[m], self.step)
-        return outputs
-
-    def _backward(self, action: Action) -> None:
-        stage, m = self.stage, action.micro_batch
+            outputs = stage.evaluate(inputs, self._micro_batches[m], self._step)
         if stage.is_last:
-            gradients = [tf.ones_like(self.results[m]["loss"])]
+            self._results[m] = outputs
         else:
-            gradients = self.boxes.take(stage.index, action)
-        gradients = stage.backward(self.kept.pop(m), gradients)
-        if stage.index:
-            self.boxes.put(stage.index - 1, action, gradients)
-
-
-class _Evaluation(_Walk):
-    """Forward alone, without dropout."""
-
-    def _outputs(self, inputs: Any, m: int) -> Any:
-        return self.stage.evaluate(inputs, self.micro_batches[m], self.step)
+            self._boxes.put(stage.index + 1, action, outputs)
 
     def _backward(self, action: Action) -> None:
-        raise ValueError(f"Evaluation has no backward pass, so none of {action}.")
+        stage, m = self._stage, action.micro_batch
+        if stage.is_last:
+            gradients = [tf.ones_like(self._results[m]["loss"])]
+        else:
+            gradients = self._boxes.take(stage.index, action)
+        gradients = stage.backward(self._kept.pop(m), gradients)
+        if stage.index:
+            self._boxes.put(stage.index - 1, action, gradients)

@@ -5,11 +5,11 @@ trace only once and settles by itself what must be kept in between:
 
     inputs --> [ forward: all that the outputs need ] --> outputs
                      | residuals: tensors that cross the cut
-    output gradients --> [ backward: all the rest ] --> input gradients, accumulated weight gradients
+    output gradients --> [ backward: all the rest ] --> input gradients, summed weight gradients
 
 Rematerialisation moves the cut and nothing else: what `tf.recompute_grad` computes again lies on
 the backward side. Weights are captured variables; both functions read them where they lie, so that
-they never cross. `tf.compat.v1.wrap_function(...).prune(feeds, fetches)` is the cutting tool.
+they never cross.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ from typing import Any
 
 import tensorflow as tf
 
-# Operations whose result is given from outside the graph, or is a constant of it.
-_SOURCES = ("Placeholder", "Const", "VarHandleOp")
+from lingpipe.pipeline.graph_function import GraphFunction, part_of_graph, trace
+
+# Operations that TensorFlow marks as stateful although nobody misses them if they do not run.
+_READS = ("VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
+
+# Operations that look at the shape of a tensor and not at its values.
+_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,26 +46,6 @@ class Traced:
     done: tf.Tensor
 
 
-class StageFunction:
-    """A function of flat tensors, called with as little ado as TensorFlow offers.
-
-    Calling a pruned `ConcreteFunction` directly matches its arguments against signatures in Python
-    and costs 1 to 4 ms; the operation that it would run in the end costs 0.1 ms.
-    """
-
-    def __init__(self, concrete: Any) -> None:
-        """Wraps a `ConcreteFunction` and the variables that it captured."""
-        self._concrete = concrete
-        self._captured = list(concrete.captured_inputs)
-        self._dtypes = [tensor.dtype for tensor in concrete.outputs]
-
-    def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        """Runs on the current device; `inputs` must lie there."""
-        return tf.raw_ops.StatefulPartitionedCall(
-            args=[*inputs, *self._captured], Tout=self._dtypes, f=self._concrete
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class CutGraph:
     """The two halves of a joint graph.
@@ -77,15 +62,56 @@ class CutGraph:
 
     outputs: Any
     num_outputs: int
-    forward: StageFunction
-    backward: StageFunction
+    forward: GraphFunction
+    backward: GraphFunction
     kept_inputs: tuple[int, ...]
     residuals: tuple[tf.TensorSpec, ...]
 
 
-def trace_and_cut(
-    joint: Callable[..., Traced], signature: Sequence[tf.TensorSpec]
-) -> CutGraph:
+def with_effects(function: Callable[[], Any]) -> Any:
+    """Calls `function` in graph mode; its outputs then wait for its side effects.
+
+    A function called as an operation runs what its results depend on and nothing else: an
+    assertion, a print or an assignment in a cell would be dropped without a word. Their second
+    instance, in what is computed again for the backward pass, is dropped and should be.
+
+    Args:
+      function: without arguments; returns a nested structure of tensors.
+
+    Returns:
+      copies of its tensors, each under a name of its own even if it is an input passed on.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    outputs = function()
+    added = graph.get_operations()[before:]
+    needed = _ancestors([tensor.op for tensor in tf.nest.flatten(outputs)])
+    effects = [
+        # What runs only for a control dependency loses an assertion inside a branch; a result does
+        # not come without it.
+        tf.identity(op.outputs[0]) if op.outputs else op
+        for op in added
+        if op.op_def.is_stateful and op.type not in _READS and op not in needed
+    ]
+    with tf.control_dependencies(effects):
+        return tf.nest.map_structure(_copy, outputs)
+
+
+def _copy(tensor: tf.Tensor) -> tf.Tensor:
+    """An equal tensor that a function may return.
+
+    TensorFlow 2.21 marks what `tf.shape` returns as a shape, and then refuses it as an int32 result
+    of a function that is called as an operation. After a conversion it is a number like any other.
+    """
+    origin = tensor.op
+    while origin.type == "Identity":
+        origin = origin.inputs[0].op
+    if origin.type in _SHAPES and tensor.dtype == tf.int32:
+        return tf.cast(tf.cast(tensor, tf.int64), tf.int32)
+    return tf.identity(tensor)
+
+
+def trace_and_cut(joint: Callable[..., Traced], signature: Sequence[tf.TensorSpec]) -> CutGraph:
     """Traces `joint` once and cuts its graph.
 
     Args:
@@ -98,21 +124,27 @@ def trace_and_cut(
         found.append(joint(*inputs))
         return tf.nest.flatten(found[0].outputs)
 
-    graph = tf.compat.v1.wrap_function(record, list(signature))
+    whole = trace(record, signature)
     traced = found[0]
-    inputs = graph.inputs[: len(signature)]
+    inputs = whole.inputs[: len(signature)]
     outputs = tf.nest.flatten(traced.outputs)
     ahead = _ancestors([tensor.op for tensor in outputs])
     ends = [*traced.input_gradients, traced.done]
-    behind = _ancestors([tensor.op for tensor in ends])
-    residuals = _crossing(behind - ahead, ahead)
-    kept = tuple(i for i, tensor in enumerate(inputs) if tensor.op in behind)
+    behind = _ancestors([tensor.op for tensor in ends]) - ahead
+    # A tensor of which the backward pass needs the shape alone is not kept for that.
+    shapes = {op for op in behind if op.type in _SHAPES and ahead.issuperset(_sources(op))}
+    ahead, behind = ahead | shapes, behind - shapes
+    residuals = _crossing(behind, ahead, whole.graph)
+    read = {source for operation in behind for source in _sources(operation)}
+    kept = tuple(i for i, tensor in enumerate(inputs) if tensor.op in read)
+    with whole.graph.as_default():
+        handed_out = [_copy(tensor) if tensor.op in shapes else tensor for tensor in residuals]
     feeds = [*residuals, *(inputs[i] for i in kept), *traced.output_gradients]
     return CutGraph(
         outputs=tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.outputs),
         num_outputs=len(outputs),
-        forward=StageFunction(graph.prune(inputs, [*outputs, *residuals])),
-        backward=StageFunction(graph.prune(feeds, ends)),
+        forward=part_of_graph(whole, inputs, [*outputs, *handed_out]),
+        backward=part_of_graph(whole, feeds, ends, already_run=ahead),
         kept_inputs=kept,
         residuals=tuple(tf.TensorSpec(t.shape, t.dtype) for t in residuals),
     )
@@ -131,31 +163,35 @@ def _ancestors(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
     return seen
 
 
-def _crossing(behind: set[tf.Operation], ahead: set[tf.Operation]) -> list[tf.Tensor]:
-    """Tensors made by `ahead` that operations in `behind` read, weights and constants left out."""
-    weights_only: dict[tf.Operation, bool] = {}
+def _sources(operation: tf.Operation) -> list[tf.Operation]:
+    """The operations whose results it reads."""
+    return [tensor.op for tensor in operation.inputs]
 
-    def depends_on_weights_only(operation: tf.Operation) -> bool:
-        """True for constants, variables, reads of them, and what is computed from those alone."""
-        if operation not in weights_only:
-            if operation.type == "Placeholder":
-                # A captured variable's handle is a placeholder too.
-                answer = operation.outputs[0].dtype == tf.resource
-            else:
-                answer = operation.type in _SOURCES or (
-                    bool(operation.inputs)
-                    and all(depends_on_weights_only(tensor.op) for tensor in operation.inputs)
-                )
-            weights_only[operation] = answer
-        return weights_only[operation]
 
+def _crossing(
+    behind: set[tf.Operation], ahead: set[tf.Operation], graph: tf.Graph
+) -> list[tf.Tensor]:
+    """Tensors made by `ahead` that operations in `behind` read and that differ from call to call.
+
+    Constants, weights and what is computed from those alone are left out: the backward function
+    makes them again. Inputs of the graph are left out too; the caller has them.
+    """
+    varying: set[tf.Operation] = set()
+    for operation in graph.get_operations():  # In the order of creation: inputs come first.
+        if operation.type == "Placeholder":
+            # A captured variable's handle is a placeholder too.
+            varies = operation.outputs[0].dtype != tf.resource
+        else:
+            # A random number drawn from a generator with state would come out different.
+            has_state = operation.op_def.is_stateful and operation.type not in _READS
+            varies = has_state or any(tensor.op in varying for tensor in operation.inputs)
+        if varies:
+            varying.add(operation)
     crossing = {
         tensor.name: tensor
         for operation in behind
         for tensor in operation.inputs
-        if tensor.op in ahead
-        and tensor.op.type not in _SOURCES
-        and not depends_on_weights_only(tensor.op)
+        if tensor.op in ahead and tensor.op in varying and tensor.op.type != "Placeholder"
     }
     return [crossing[name] for name in sorted(crossing)]
 

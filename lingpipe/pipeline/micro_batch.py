@@ -16,7 +16,7 @@ from lingpipe.errors import UserError
 
 
 class BatchError(UserError, ValueError):
-    """A batch that cannot be split."""
+    """A batch that the pipeline cannot use."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +49,11 @@ def split_batch(batch: Mapping[str, np.ndarray], num_micro_batches: int) -> list
     """Slices every entry along dimension 0.
 
     Raises:
-      BatchError: entries without a batch dimension or with different numbers of examples.
+      BatchError: no entry or no example, entries without a batch dimension or with different
+        numbers of examples.
     """
+    if not batch:
+        raise BatchError("The batch has no entries; give it name -> array.")
     arrays = {name: np.asarray(value) for name, value in batch.items()}
     scalars = [name for name, array in arrays.items() if array.ndim == 0]
     if scalars:

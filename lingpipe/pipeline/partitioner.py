@@ -12,6 +12,7 @@ each k takes one sweep: O(K * cells) in all.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from lingpipe.errors import UserError
@@ -29,7 +30,7 @@ def balanced_partition(costs: Sequence[float], num_stages: int) -> list[int]:
       num_stages: number of stages; none of them is left empty.
 
     Raises:
-      PartitionError: more stages than cells, no stage, or a negative cost.
+      PartitionError: more stages than cells, no stage, or a cost that is negative or no number.
     """
     count = len(costs)
     if num_stages < 1:
@@ -39,8 +40,9 @@ def balanced_partition(costs: Sequence[float], num_stages: int) -> list[int]:
             f"num_stages ({num_stages}) is more than the number of cells ({count}), so a stage "
             f"would be empty; use at most {count} stages or cut the model into more cells."
         )
-    if min(costs) < 0:
-        raise PartitionError(f"Costs must not be negative; got {min(costs)}.")
+    wrong = [cost for cost in costs if not 0 <= cost < math.inf]
+    if wrong:
+        raise PartitionError(f"Costs must be finite numbers of at least 0; got {wrong}.")
     prefix = list(itertools.accumulate(costs, initial=0.0))
     best = list(prefix)  # best[i]: bottleneck of the first i cells on one stage.
     cuts: list[list[int]] = []

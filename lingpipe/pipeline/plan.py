@@ -136,6 +136,11 @@ def _cell_costs(cells: Mapping[str, CellParams], micro_batch: Mapping[str, Spec]
     return costs
 
 
+def first_and_last(names: Sequence[str]) -> str:
+    """A run of cells in words: "a .. d", or "a" if there is but one."""
+    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+
+
 def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
     """The plan as a table for people: one row a stage."""
     header = ("stage", "cells", "device", "weights", "forward FLOPs", "share", "sends")
@@ -145,7 +150,7 @@ def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
         rows.append(
             (
                 str(index),
-                f"{len(stage.cells)}: {stage.cells[0]} .. {stage.cells[-1]}",
+                f"{len(stage.cells)}: {first_and_last(stage.cells)}",
                 devices[index] if devices else "-",
                 f"{stage.weights:,}{shared}",
                 f"{stage.flops:.3g}",

@@ -43,7 +43,9 @@ def rematerialise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
             ]
             outputs = function(tf.nest.pack_sequence_as(inputs, merged))
             calls.append(outputs)
-            return [tensor for tensor in tf.nest.flatten(outputs) if tensor.dtype.is_floating]
+            floats_out = [tensor for tensor in tf.nest.flatten(outputs) if tensor.dtype.is_floating]
+            # tf.recompute_grad needs an output to hang the gradient on.
+            return floats_out or [tf.zeros([])]
 
         floats = [tensor for here, tensor in zip(is_float, flat, strict=True) if here]
         float_outputs = iter(tf.nest.flatten(tf.recompute_grad(on_floats)(*floats)))

@@ -17,6 +17,7 @@ A new schedule is one function from (num_stages, num_micro_batches) to a `Schedu
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 
@@ -30,7 +31,7 @@ class Phase(enum.Enum):
     backward = "B"
 
 
-@dataclasses.dataclass(frozen=True, order=True)
+@dataclasses.dataclass(frozen=True)
 class Action:
     """One call of a stage function on one micro-batch."""
 
@@ -81,9 +82,15 @@ class Schedule:
                 and all(need in done for need in self._needs(stage, row[position[stage]]))
             }
             if not slot:
-                waiting = {k: str(r[position[k]]) for k, r in enumerate(self.actions)
-                           if position[k] < len(r)}
-                raise ScheduleError(f"Schedule {self.name!r} is stuck; stages wait at {waiting}.")
+                waiting = ", ".join(
+                    f"stage {stage} at {row[position[stage]]}"
+                    for stage, row in enumerate(self.actions)
+                    if position[stage] < len(row)
+                )
+                raise ScheduleError(
+                    f"Schedule {self.name!r} is stuck at slot {len(slots)}: {waiting} would wait "
+                    "for ever, each for an action that comes later."
+                )
             for stage, action in slot.items():
                 position[stage] += 1
                 done.add((stage, action))
@@ -106,16 +113,21 @@ class Schedule:
         Raises:
           ScheduleError: naming the stage and what is missing, doubled or stuck.
         """
-        wanted = sorted(
-            (phase.value, m) for phase in Phase for m in range(self.num_micro_batches)
-        )
+        wanted = {Action(phase, m) for phase in Phase for m in range(self.num_micro_batches)}
         for stage, row in enumerate(self.actions):
-            have = sorted((action.phase.value, action.micro_batch) for action in row)
-            if have != wanted:
+            counts = collections.Counter(row)
+            faults = {
+                "misses": [action for action in wanted if action not in counts],
+                "doubles": [action for action, count in counts.items() if count > 1],
+                "has no use for": [action for action in counts if action not in wanted],
+            }
+            found = [
+                f"{fault} {_in_words(actions)}" for fault, actions in faults.items() if actions
+            ]
+            if found:
                 raise ScheduleError(
-                    f"Schedule {self.name!r}: stage {stage} must run each of F and B once for "
-                    f"each of {self.num_micro_batches} micro-batches; it runs "
-                    f"{' '.join(map(str, row)) or 'nothing'}."
+                    f"Schedule {self.name!r}: stage {stage} must run F and B once for each of "
+                    f"{self.num_micro_batches} micro-batches, but {' and '.join(found)}."
                 )
         self.slots()
 
@@ -139,6 +151,10 @@ class Schedule:
             for stage in range(self.num_stages)
         ]
         return "\n".join(rows)
+
+
+def _in_words(actions: list[Action]) -> str:
+    return ", ".join(f"{a.phase.value}{a.micro_batch}" for a in sorted(actions, key=str))
 
 
 def _check_counts(num_stages: int, num_micro_batches: int) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lingpipe.base.layer import check_equal_declarations
 from lingpipe.pipeline.stage import Stage
 
 
@@ -49,11 +50,19 @@ def find_owners(stages: Sequence[Stage]) -> dict[str, Stage]:
 
 
 def find_mirrors(stages: Sequence[Stage]) -> list[Mirror]:
-    """Every copy of a weight on a stage that does not own it."""
+    """Every copy of a weight on a stage that does not own it.
+
+    Raises:
+      SharedWeightError: two stages declare the weight differently.
+    """
     owners = find_owners(stages)
-    return [
+    mirrors = [
         Mirror(path, owners[path], stage)
         for stage in stages
         for path in stage.variables
         if owners[path] is not stage
     ]
+    for mirror in mirrors:
+        owned = mirror.owner.variables[mirror.path]
+        check_equal_declarations(mirror.path, owned, mirror.holder.variables[mirror.path])
+    return mirrors

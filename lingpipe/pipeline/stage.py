@@ -1,13 +1,14 @@
 """A stage: some cells, their weights on one device, and the functions that the executor calls.
 
-A stage owns everything that lies on its device: variables, gradient accumulators, optimiser slots.
-Its forward, backward and update functions are traced once. A stage knows neither its neighbours nor
-the schedule.
+A stage owns what lies on its device: variables, gradient accumulators and the functions over them,
+each traced once. It knows neither its neighbours nor the schedule, nor the optimiser.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,14 @@ import tensorflow as tf
 
 from lingpipe.base.context import Context
 from lingpipe.base.layer import Layer, Scope
-from lingpipe.learner.clipping import squared_norm
-from lingpipe.learner.learner import Learner
+from lingpipe.pipeline.errors import CellError, naming, stage_in_words
+from lingpipe.pipeline.graph_function import GraphFunction, trace
 from lingpipe.pipeline.joint_graph import (
     CutGraph,
-    StageFunction,
     Traced,
     accumulate_all,
     trace_and_cut,
+    with_effects,
 )
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.rematerialise import Rematerialisation, rematerialise
@@ -85,8 +86,8 @@ class Stage:
             }
         keys = [key for cell in self.cells.values() for key in cell.params.batch_keys()]
         self.batch_keys = tuple(dict.fromkeys(keys))
-        self._training: CutGraph | None = None
-        self._evaluation: Any = None
+        self._training: CutGraph
+        self._evaluation: tuple[Any, GraphFunction]
 
     # ---------------------------------------------------------------- tracing
 
@@ -96,6 +97,10 @@ class Stage:
         Args:
           inputs: nested specs of what the previous stage sends; `()` for the first stage.
           batch: specs of the batch entries; unknown dimensions stay open.
+
+        Raises:
+          PipelineError: a cell cannot be traced.
+          CellError: the last cell does not return what it must.
         """
         structure = self._structure(inputs, batch)
 
@@ -104,9 +109,7 @@ class Stage:
             floats = _floats(inputs)
             with tf.GradientTape() as tape:
                 tape.watch(floats)
-                outputs = self._apply(inputs, entries, flat[-2], flat[-1], training=True)
-                # An output may be an input passed on; in the graph it needs a name of its own.
-                outputs = tf.nest.map_structure(tf.identity, outputs)
+                outputs = self._traced_outputs(inputs, entries, flat[-2:], training=True)
             ends = [outputs["loss"]] if self.is_last else _floats(outputs)
             given = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in ends]
             sources = [floats, list(self.trainable.values())]
@@ -115,13 +118,13 @@ class Stage:
                 outputs=outputs,
                 output_gradients=given,
                 input_gradients=[
-                    tf.zeros_like(tensor) if gradient is None else tf.identity(gradient)
+                    tf.zeros_like(tensor) if gradient is None else tf.convert_to_tensor(gradient)
                     for tensor, gradient in zip(floats, input_gradients, strict=True)
                 ],
                 done=accumulate_all(list(self.accumulators.values()), weight_gradients),
             )
 
-        with tf.device(self.device):
+        with tf.device(self.device), naming(self, "trace of its training pass"):
             self._training = trace_and_cut(joint, [*tf.nest.flatten(structure), *_MOMENT])
         return self._training.outputs
 
@@ -131,13 +134,12 @@ class Stage:
 
         def forward(*flat: tf.Tensor) -> Any:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
-            outputs = self._apply(inputs, entries, flat[-2], flat[-1], training=False)
-            return tf.nest.map_structure(tf.identity, outputs)
+            return self._traced_outputs(inputs, entries, flat[-2:], training=False)
 
-        with tf.device(self.device):
+        with tf.device(self.device), naming(self, "trace of its evaluation pass"):
             signature = [*tf.nest.flatten(structure), *_MOMENT]
-            graph = tf.compat.v1.wrap_function(forward, signature)
-        self._evaluation = (graph.structured_outputs, StageFunction(graph))
+            graph = trace(forward, signature)
+        self._evaluation = (graph.structured_outputs, GraphFunction(graph))
         return tf.nest.map_structure(
             lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), graph.structured_outputs
         )
@@ -145,16 +147,30 @@ class Stage:
     def _structure(self, inputs: Any, batch: Mapping[str, tf.TensorSpec]) -> Any:
         return (inputs, {key: batch[key] for key in self.batch_keys})
 
+    def _traced_outputs(
+        self,
+        inputs: Any,
+        batch: Mapping[str, tf.Tensor],
+        moment: Sequence[tf.Tensor],
+        *,
+        training: bool,
+    ) -> Any:
+        """The outputs of the cells, checked, as tensors that wait for the cells' side effects."""
+        outputs = with_effects(lambda: self._apply(inputs, batch, moment, training=training))
+        if self.is_last:
+            _check_sums(outputs, stage_in_words(self, list(self.cells)[-1:]))
+        return outputs
+
     def _apply(
         self,
         inputs: Any,
         batch: Mapping[str, tf.Tensor],
-        step: tf.Tensor,
-        first_example: tf.Tensor,
+        moment: Sequence[tf.Tensor],
         *,
         training: bool,
     ) -> Any:
         """Applies the cells in order, rematerialised as asked."""
+        step, first_example = moment
 
         def run(names: list[str], cell_inputs: Any) -> Any:
             for name in names:
@@ -167,7 +183,10 @@ class Stage:
                     compute_dtype=self._compute_dtype,
                     batch={key: batch[key] for key in cell.params.batch_keys()},
                 )
-                cell_inputs = cell(cell_inputs, context)
+                doing = f"trace of its {'training' if training else 'evaluation'} pass"
+                # The cell's name leads the names of its operations, in messages and profiles.
+                with naming(self, doing, [name]), tf.name_scope(_scope_name(name)):
+                    cell_inputs = cell(cell_inputs, context)
             return cell_inputs
 
         names = list(self.cells)
@@ -178,9 +197,9 @@ class Stage:
         if not training or self._remat is Rematerialisation.none:
             return run(names, inputs)
         if self._remat is Rematerialisation.stage:
-            return rematerialise(lambda x: run(names, x))(inputs) if names else inputs
+            return rematerialise(functools.partial(run, names))(inputs) if names else inputs
         for name in names:
-            inputs = rematerialise(lambda x, name=name: run([name], x))(inputs)
+            inputs = rematerialise(functools.partial(run, [name]))(inputs)
         return inputs
 
     # ---------------------------------------------------------------- running
@@ -235,58 +254,30 @@ class Stage:
         return [*flat, *(tf.constant(number, tf.int64) for number in moment)]
 
 
-class StageLearner:
-    """The learner's part of a stage: slots, gradient norm and update.
-
-    Attributes:
-      slots: `<weight path>/<slot>` -> variable, beside the weights that this stage owns.
-    """
-
-    def __init__(self, stage: Stage, learner: Learner, owned: Mapping[str, tf.Variable]) -> None:
-        """Makes the slots of the weights that the stage owns; mirrored ones have none here."""
-        self._stage = stage
-        self._owned = dict(owned)
-        with tf.device(stage.device):
-            self.slots = learner.create_slots(self._owned)
-        scalar = tf.TensorSpec([], tf.float32)
-
-        @tf.function(input_signature=[])
-        def norm() -> tf.Tensor:
-            return squared_norm([stage.accumulators[path] for path in self._owned])
-
-        @tf.function(input_signature=[scalar, scalar, tf.TensorSpec([], tf.int64)])
-        def update(factor: tf.Tensor, learning_rate: tf.Tensor, step: tf.Tensor) -> None:
-            gradients = {path: stage.accumulators[path] * factor for path in self._owned}
-            learner.apply(self._owned, gradients, self.slots, learning_rate, step)
-            clear()
-
-        @tf.function(input_signature=[])
-        def clear() -> None:
-            for accumulator in stage.accumulators.values():
-                accumulator.assign(tf.zeros_like(accumulator))
-
-        self._norm, self._update, self._clear = norm, update, clear
-
-    def squared_norm(self) -> tf.Tensor:
-        """Sum of the squares of the accumulated gradients of the owned weights."""
-        if not self._owned:
-            return tf.zeros([])
-        with tf.device(self._stage.device):
-            return self._norm()
-
-    def update(self, factor: float, learning_rate: float, step: int) -> None:
-        """Applies the accumulated gradients times `factor` and clears the accumulators."""
-        with tf.device(self._stage.device):
-            self._update(
-                tf.constant(factor, tf.float32),
-                tf.constant(learning_rate, tf.float32),
-                tf.constant(step, tf.int64),
+def _check_sums(outputs: Any, where: str) -> None:
+    """Refuses what the last cell returned unless it is a dict of sums with loss and weight."""
+    if not isinstance(outputs, Mapping) or not {"loss", "weight"} <= set(outputs):
+        keys = f"a dict of {sorted(outputs)}" if isinstance(outputs, Mapping) else type(outputs)
+        raise CellError(
+            f"{where} is the last and must return a dict with at least 'loss' and 'weight', sums "
+            f"over its examples; it returns {keys}."
+        )
+    for name, tensor in outputs.items():
+        is_number = isinstance(tensor, tf.Tensor) and (
+            tensor.dtype.is_floating or tensor.dtype.is_integer
+        )
+        if not is_number or tensor.shape.rank != 0:
+            raise CellError(
+                f"{where} is the last and must return numbers, sums over its examples; {name!r} is "
+                f"{tensor}. Use tf.reduce_sum, or leave it out."
             )
+    if not outputs["loss"].dtype.is_floating:
+        raise CellError(f"{where} must return a floating 'loss', not {outputs['loss'].dtype.name}.")
 
-    def clear(self) -> None:
-        """Sets the accumulators to zero."""
-        with tf.device(self._stage.device):
-            self._clear()
+
+def _scope_name(cell: str) -> str:
+    """A cell's name in the characters that the name of an operation may have."""
+    return re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", f"cell_{cell}" if cell[:1] in "_/>-" else cell)
 
 
 def _floats(structure: Any) -> list[tf.Tensor]:

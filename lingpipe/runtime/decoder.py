@@ -59,7 +59,7 @@ def decode_lines(
 
 def _line(hypothesis: Hypothesis, with_scores: bool) -> str:
     text = hypothesis.text.translate(_ONE_LINE)
-    return f"{hypothesis.score:.6f}\t{text}" if with_scores else text
+    return f"{hypothesis.score:z.6f}\t{text}" if with_scores else text
 
 
 def _started(lines: Iterator[str]) -> Iterable[str]:

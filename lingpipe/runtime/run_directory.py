@@ -25,8 +25,10 @@ from lingpipe.runtime.files import RunDirectoryError, write_atomically
 from lingpipe.task.experiment import Experiment
 
 # A run may be continued with other values of these; all else decides what the weights mean.
-_MAY_CHANGE = ("pipeline.", "cluster.", "learner.", "train.")
+_MAY_CHANGE = ("pipeline", "cluster", "learner", "train")
 _MUST_STAY = ("train.seed",)
+# As long as there are no weights, there is but the vocabulary.
+_MAKES_VOCABULARY = "input"
 _LOCK = ".lock"
 
 
@@ -73,9 +75,13 @@ class RunDirectory:
         except UnicodeDecodeError as error:
             raise RunDirectoryError(f"{self.params_file} is not a text: {error}.") from error
         try:
-            return Experiment.Params.from_text(text)
+            params = Experiment.Params.from_text(text)
         except ParamsError as error:
             raise RunDirectoryError(f"{self.params_file} cannot be used: {error}") from error
+        missing = ", ".join(params.required_fields())
+        if missing:
+            raise RunDirectoryError(f"{self.params_file} cannot be used: it lacks {missing}.")
+        return params
 
     def check_params(self, params: Experiment.Params) -> None:
         """Checks that a run that is here already can go on with these params.
@@ -85,16 +91,12 @@ class RunDirectory:
         """
         if not self.params_file.exists():
             return
-        refused = [
-            difference
-            for difference in self.read_params().diff(params)
-            if not difference.path.startswith(_MAY_CHANGE) or difference.path in _MUST_STAY
-        ]
+        refused = [each for each in self.read_params().diff(params) if self._must_stay(each.path)]
         if refused:
             lines = "\n".join(f"  {difference}" for difference in refused)
             raise RunDirectoryError(
-                f"{self.path} holds a run with other params; its weights cannot go on with "
-                f"these:\n{lines}\nUse another --logdir, or the params it was started with."
+                f"{self.path} holds a run with other params, which cannot go on with these:\n"
+                f"{lines}\nUse another --logdir, or the params it was started with."
             )
 
     def check_vocabulary(self, params: Experiment.Params) -> None:
@@ -103,12 +105,20 @@ class RunDirectory:
         Raises:
           RunDirectoryError: it is gone; a new one would give every id another meaning.
         """
-        has_checkpoints = self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
-        if has_checkpoints and not params.input.owner.is_prepared(self.vocabulary):
+        if self._has_checkpoints() and not params.input.owner.is_prepared(self.vocabulary):
             raise RunDirectoryError(
                 f"{self.vocabulary} lacks the vocabulary that the checkpoints of this run were "
                 "trained with; restore it from a copy of the run directory."
             )
+
+    def _must_stay(self, path: str) -> bool:
+        root = path.partition(".")[0]
+        if self._has_checkpoints():
+            return root not in _MAY_CHANGE or path in _MUST_STAY
+        return root == _MAKES_VOCABULARY
+
+    def _has_checkpoints(self) -> bool:
+        return any(self.checkpoints.glob("step-*"))  # Not what a killed process left.
 
     def write_params(self, params: Experiment.Params) -> None:
         """Writes the params.
@@ -133,8 +143,7 @@ class RunDirectory:
             lock = _lock(path)
         except BlockingIOError as error:
             raise RunDirectoryError(
-                f"Another process is training in {self.path}. Wait for it, or use another "
-                "--logdir."
+                f"Another process is training in {self.path}. Wait for it, or use another --logdir."
             ) from error
         except OSError as error:
             raise RunDirectoryError(

@@ -181,7 +181,7 @@ class Trainer:
 
     def _is_due(self, step: int, every: int) -> bool:
         """Whether something that is done every so many steps, and at the end, is due."""
-        return step == self._params.max_steps or bool(every) and step % every == 0
+        return step == self._params.max_steps or (every > 0 and step % every == 0)
 
     def _evaluate(self, log: MetricsLog, progress: Progress, interruption: Interruption) -> None:
         """Scores the dev split by the pipeline's forward pass, unless a signal comes meanwhile."""

@@ -104,8 +104,8 @@ class ParallelInput(Input):
             self.vocabulary.save(vocab_dir)
         if self.vocabulary.size > params.vocab_size:
             raise VocabularyError(
-                f"The vocabulary in {vocab_dir} has {self.vocabulary.size} ids, more than vocab_size "
-                f"({params.vocab_size}); set vocab_size back, or start a new run."
+                f"The vocabulary in {vocab_dir} has {self.vocabulary.size} ids, more than "
+                f"vocab_size ({params.vocab_size}); set vocab_size back, or start a new run."
             )
 
     @classmethod
@@ -248,7 +248,8 @@ class ParallelInput(Input):
         """
         self._refuse_other_pairs()
         budget = self.params.budget()
-        lengths = self._examples(np.arange(_MIN_WINDOW)).lengths
+        sample = self._examples(np.arange(min(self.window_examples, _MIN_WINDOW)))
+        lengths = sample.lengths[(sample.lengths <= self.params.max_length).all(axis=1)]
         plan = plan_batches(lengths, budget)
         padded = sum(
             len(rows) * int(budget.padded(lengths[rows].max(axis=0)).sum()) for rows in plan
@@ -330,10 +331,10 @@ class _DropReport:
         self._next_warning = 2 * self._total
         worst = int(lengths.max(axis=1).argmax())
         _logger.warning(
-            "Training has left out %d examples with more than max_length (%d) tokens on a side so "
-            "far, such as %s with %d source and %d target tokens. Raise max_length, or split them.",
-            self._total,
+            "Training leaves out examples with more than max_length (%d) tokens on a side: so far "
+            "%d, such as %s with %d source and %d target tokens. Raise max_length, or split them.",
             self._max_length,
+            self._total,
             self._name_example(int(positions[worst])),
             *lengths[worst].tolist(),
         )

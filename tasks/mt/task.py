@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -34,6 +34,10 @@ class TranslationTask(Task):
             if self.typical_length < 1:
                 length = self.typical_length
                 yield "typical_length", f"typical_length ({length}) must be at least 1."
+            if self.model.required_fields() == ["vocabulary_size"]:
+                # The input decides that one, later; a mistake in the others is found at once.
+                for field, message in self.model.copy(vocabulary_size=1).inconsistencies():
+                    yield f"model.{field}", message
 
     params: Params
 
@@ -68,9 +72,9 @@ class TranslationTask(Task):
 
     def evaluate(self, run: Run, split: str) -> Evaluation:
         """BLEU, chrF and perplexity of every pair that has the split, and their averages."""
-        data: ParallelInput = run.data
+        data = cast(ParallelInput, run.data)
         pairs = data.evaluation_pairs(split)
-        translator = Translator(self.model, data.vocabulary, run)
+        translator = Translator(self.model, data, run)
         rows = []
         for pair in pairs:
             lines = data.evaluation_set(pair, split)
@@ -98,8 +102,8 @@ class TranslationTask(Task):
         self, run: Run, lines: Iterable[str], options: DecodeOptions
     ) -> Iterator[Sequence[Hypothesis]]:
         """Translates lines as they come."""
-        data: ParallelInput = run.data
-        return Translator(self.model, data.vocabulary, run).translate(lines, options)
+        data = cast(ParallelInput, run.data)
+        return Translator(self.model, data, run).translate(lines, options)
 
 
 def _record(rows: Sequence[PairScores]) -> dict[str, Any]:

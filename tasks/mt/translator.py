@@ -21,7 +21,7 @@ from lingpipe.input.tokenizer import BEGIN_ID, END_ID, PAD_ID, UNKNOWN_ID
 from lingpipe.task.task import DecodeOptions, Hypothesis, Run
 from tasks.mt.batch import batch_signature
 from tasks.mt.model import TransformerModel
-from tasks.mt.vocabulary import TranslationVocabulary
+from tasks.mt.parallel_input import ParallelInput
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _logger = logging.getLogger(__name__)
@@ -34,10 +34,13 @@ class Translator:
       vocabulary: tokenizer, tags and pairs.
     """
 
-    def __init__(
-        self, model: TransformerModel.Params, vocabulary: TranslationVocabulary, run: Run
-    ) -> None:
+    def __init__(self, model: TransformerModel.Params, data: ParallelInput, run: Run) -> None:
         """Builds the model on the default device and restores its weights.
+
+        Args:
+          model: params of the model, its vocabulary's size set.
+          data: the input of the run.
+          run: the run at a checkpoint.
 
         Raises:
           CheckpointError: the checkpoint does not fit the model.
@@ -46,14 +49,14 @@ class Translator:
         self._model = model.build(scope)
         run.restore(scope.variables)
         self._context = Context(compute_dtype=run.compute_dtype)
-        self.vocabulary = vocabulary
+        self.vocabulary = data.vocabulary
+        self._longest_trained = data.params.max_length
         size = model.vocabulary_size
-        tokenizer = vocabulary.tokenizer
+        tokenizer = self.vocabulary.tokenizer
         tags = [tokenizer.tag_id(language) for language in tokenizer.languages]
         # Ids that no translation holds; the model may have more rows than the vocabulary has ids.
         self._forbidden = (PAD_ID, UNKNOWN_ID, BEGIN_ID, *tags, *range(tokenizer.size, size))
         self._sums = tf.function(self._sums_of_batch, input_signature=[batch_signature()])
-        self._longest_trained = run.data.params.max_length
 
     def translate(self, lines: Iterable[str], options: DecodeOptions) -> Iterator[list[Hypothesis]]:
         """Yields the n best translations of each line, in order.

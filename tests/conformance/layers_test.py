@@ -90,7 +90,7 @@ def assert_close(left: Any, right: Any, **tolerance: float) -> None:
 @every_part
 def test_it_runs_in_a_function_as_it_does_eagerly(case: Case) -> None:
     built, inputs = build(case), tensors(case.inputs)
-    outputs = tf.function(lambda: built.run(inputs))()
+    outputs = tf.function(lambda: built.run(inputs), autograph=False)()
     assert_close(outputs, built.run(inputs), rtol=1e-4, atol=1e-5)
 
 
@@ -146,7 +146,7 @@ def test_its_derivatives_equal_finite_differences(case: Case) -> None:
         total = value()
     zero = tf.UnconnectedGradients.ZERO  # A cell passes on what it does not use.
     gradients = tape.gradient(total, sources, unconnected_gradients=zero)
-    function = tf.function(value)
+    function = tf.function(value, autograph=False)
     for index, (source, gradient) in enumerate(zip(sources, gradients, strict=True)):
         expected, found = both_slopes(function, source, tf.convert_to_tensor(gradient), index)
         assert found == pytest.approx(expected, rel=1e-3, abs=1e-7), source.name

@@ -46,6 +46,7 @@ def stream(cursor: Cursor, count: int, **changes: Any) -> list[Batch]:
     return list(itertools.islice(training_batches(window_of, cursor, **options | changes), count))
 
 
+@settings(deadline=None)
 @given(Lengths, st.integers(1, 500), st.integers(1, 9))
 def test_the_budget_is_never_exceeded_and_every_row_is_in_one_batch(
     pairs: list[tuple[int, int]], tokens: int, multiple: int

@@ -1,7 +1,8 @@
-"""Lines end at \\n only, and a text that cannot be read is named with its line."""
+"""Lines end at a newline only, and a text that cannot be read is named with its line."""
 
 import gzip
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_stream_gives_the_same_lines_as_a_file() -> None:
 def test_a_stream_gives_a_line_before_the_next_is_there() -> None:
     seen = []
 
-    def typed() -> object:
+    def typed() -> Iterator[bytes]:
         for line in (b"one\n", b"two\n"):
             seen.append(line)
             yield line

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +34,7 @@ AWKWARD = [
 ]  # fmt: skip
 
 
-def trained(lines: list[str] = TEXT, vocab_size: int = 420, **params: object) -> Tokenizer:
+def trained(lines: list[str] = TEXT, vocab_size: int = 420, **params: Any) -> Tokenizer:
     trainer = TokenizerTrainer.Params(**params).build()
     return trainer.train(lines, languages=["de", "en", "zh_Hans"], vocab_size=vocab_size)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingpipe.input.tokenizer import Tokenizer, TokenizerTrainer
@@ -41,6 +41,7 @@ def test_an_empty_target_is_its_end() -> None:
 Rows = st.lists(st.tuples(*[st.lists(st.integers(10, 99), max_size=7)] * 2), min_size=1, max_size=6)
 
 
+@settings(deadline=None, max_examples=50)
 @given(Rows, st.integers(1, 8))
 def test_every_batch_is_what_a_plain_loop_makes(
     rows: list[tuple[list[int], list[int]]], multiple: int

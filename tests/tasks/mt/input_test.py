@@ -1,10 +1,10 @@
-"""From a corpus folder to batches: order, tags, resumption, evaluation, and every letter of refusal."""
+"""From a corpus folder to batches: order, tags, resumption, evaluation, and refusals."""
 
 import itertools
 import logging
-import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,12 @@ from lingpipe.input.folder_corpus import Directions
 from tasks.mt.input import TranslationInput, corpus_path
 from tasks.mt.vocabulary import VocabularyError
 
-SMALL = {"vocab_size": 2600, "tokens_per_batch": 2000, "max_length": 128, "window_examples": 700}
+SMALL: dict[str, Any] = {
+    "vocab_size": 2600,
+    "tokens_per_batch": 2000,
+    "max_length": 128,
+    "window_examples": 700,
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +33,7 @@ def vocab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def tiny(vocab: Path, seed: int = 1, **changes: object) -> TranslationInput:
+def tiny(vocab: Path, seed: int = 1, **changes: Any) -> TranslationInput:
     made = TranslationInput.Params(**{**SMALL, **changes}).build(vocab_dir=vocab, seed=seed)
     assert isinstance(made, TranslationInput)
     return made
@@ -95,20 +100,20 @@ def test_no_batch_exceeds_its_tokens(vocab: Path) -> None:
 
 
 def test_the_first_epoch_has_every_line_once(vocab: Path) -> None:
-    made = tiny(vocab, languages=["de", "fi"], max_length=900, tokens_per_batch=4000)
+    made = tiny(vocab, languages=["de"], max_length=900, tokens_per_batch=4000)
     with pytest.raises(VocabularyError):
         take(made, Cursor(), 1)
-    made = tiny(vocab.parent / "two", languages=["de", "fi"], max_length=900, tokens_per_batch=4000)
+    made = tiny(vocab.parent / "one", languages=["de"], max_length=900, tokens_per_batch=4000)
     names = [
         made.name_example(int(position))
         for batch in itertools.takewhile(
-            lambda b: b.cursor.window < 6, made.train_batches(Cursor())
+            lambda b: b.cursor.window < 3, made.train_batches(Cursor())
         )
         for position in batch.positions
     ]
-    assert len(names) == 4200
-    # Four directions of 900 lines: each has been through its first epoch, and none far in its third.
-    assert len(set(names)) == 3600
+    assert len(names) == 2100
+    # Two directions of 900 lines: both are through their first epoch and not through the second.
+    assert len(set(names)) == 1800
     counts = [names.count(name) for name in set(names)]
     assert set(counts) == {1, 2}
 
@@ -135,7 +140,7 @@ def test_too_long_examples_are_warned_of_with_their_place(
     assert dropped > 0
     first = caplog.records[0]
     assert first.levelno == logging.WARNING
-    assert "more than max_length (40) tokens on a side so far, such as " in first.getMessage()
+    assert "examples with more than max_length (40) tokens on a side: so far " in first.getMessage()
     assert " train line " in first.getMessage()
     assert len(caplog.records) < 8  # Whenever their number doubles.
     for batch in batches:
@@ -218,11 +223,14 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         tiny(tmp_path / "vocab", corpus=str(corpus))
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir(mode=0o500)
-    with pytest.raises(UserError, match=r"^Cannot write .*: Permission denied\.$"):
-        tiny(tmp_path / "run" / "vocab", corpus=str(small_corpus(tmp_path / "corpus")))
+def test_a_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    corpus = small_corpus(tmp_path / "corpus")
+    monkeypatch.setattr(Path, "mkdir", refuse)  # Root, as which CI runs, may write anywhere.
+    with pytest.raises(UserError, match=r"^Cannot write .*/vocab/spm.model: Permission denied\.$"):
+        tiny(tmp_path / "vocab", corpus=str(corpus))
 
 
 def test_other_pairs_than_the_vocabularys_are_refused(vocab: Path) -> None:

@@ -1,4 +1,4 @@
-"""A vocabulary folder is all that decoding needs; what is typed is translated whole, line by line."""
+"""A vocabulary folder is all that decoding needs; lines go in and come out one by one."""
 
 import json
 import logging

@@ -1,0 +1,127 @@
+"""Part of a traced graph as a function that is called with as little ado as TensorFlow offers.
+
+`part_of_graph` takes what lies between some tensors of a graph and others. TensorFlow's own tool
+for that, `WrappedFunction.prune`, copies operations one by one in Python, and with them all that
+lies before the given tensors: for four Transformer layers 1.1 s and a backward function of 1,800
+operations, against 0.2 s and 750 here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+class GraphFunction:
+    """A function of flat tensors.
+
+    Calling a `ConcreteFunction` made of a graph matches its arguments against signatures in Python
+    and costs 1 to 4 ms; the operation that it would run in the end costs 0.1 ms.
+    """
+
+    def __init__(self, concrete: Any) -> None:
+        """Wraps a `ConcreteFunction` and the variables that it captured."""
+        self._concrete = concrete
+        self._captured = list(concrete.captured_inputs)
+        self._dtypes = [tensor.dtype for tensor in concrete.outputs]
+
+    @property
+    def graph(self) -> tf.Graph:
+        """What it computes."""
+        return self._concrete.graph
+
+    def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        """Runs on the current device; `inputs` must lie there."""
+        return tf.raw_ops.StatefulPartitionedCall(
+            args=[*inputs, *self._captured], Tout=self._dtypes, f=self._concrete
+        )
+
+
+def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
+    """Traces a function of flat tensors into a `ConcreteFunction` whose graph can be taken apart.
+
+    Nothing is added to the graph on the way, so that operations on which no result depends do not
+    run; see `joint_graph.with_effects`.
+    """
+    return tf.compat.v1.wrap_function(function, list(signature))
+
+
+def part_of_graph(
+    whole: Any,
+    feeds: Sequence[tf.Tensor],
+    fetches: Sequence[tf.Tensor],
+    already_run: Collection[tf.Operation] = (),
+) -> GraphFunction:
+    """The part of a traced function that leads from `feeds` to `fetches`.
+
+    Args:
+      whole: what `trace` returned; variables that the part needs are captured as there.
+      feeds: tensors of its graph that the new function is given.
+      fetches: tensors of its graph that it returns.
+      already_run: operations for which the part need not wait where no value is read from them.
+    """
+    given = {tensor.name for tensor in feeds}
+    needed, read = _between(given, fetches, already_run)
+    num_own = len(whole.inputs) - len(whole.captured_inputs)
+    captured = {
+        inner.name: outer
+        for inner, outer in zip(whole.inputs[num_own:], whole.captured_inputs, strict=True)
+        if inner.op.name in needed
+    }
+    given_from_outside = {name.partition(":")[0] for name in captured}
+    definition = _restricted(whole.graph.as_graph_def(), needed - given_from_outside)
+
+    def run(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        known = {tensor.name: value for tensor, value in zip(feeds, inputs, strict=True)}
+        mapped = {name: value for name, value in known.items() if name in read}
+        # Converting what lies outside of a graph captures it.
+        mapped |= {name: tf.convert_to_tensor(outer) for name, outer in captured.items()}
+        wanted = [tensor.name for tensor in fetches if tensor.name not in known]
+        results = tf.graph_util.import_graph_def(definition, mapped, wanted, name="")
+        known.update(zip(wanted, results, strict=True))
+        return [known[tensor.name] for tensor in fetches]
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds]
+    return GraphFunction(trace(run, specs))
+
+
+def _between(
+    given: Collection[str], fetches: Sequence[tf.Tensor], already_run: Collection[tf.Operation]
+) -> tuple[set[str], set[str]]:
+    """Names of the operations that make `fetches`, and of the given tensors that they read."""
+    needed: set[str] = set()
+    read: set[str] = set()
+    waiting = [tensor.op for tensor in fetches if tensor.name not in given]
+    while waiting:
+        operation = waiting.pop()
+        if operation.name in needed:
+            continue
+        needed.add(operation.name)
+        for tensor in operation.inputs:
+            if tensor.name in given:
+                read.add(tensor.name)
+            else:
+                waiting.append(tensor.op)
+        waiting += [control for control in operation.control_inputs if control not in already_run]
+    return needed, read
+
+
+def _restricted(
+    definition: tf.compat.v1.GraphDef, names: Collection[str]
+) -> tf.compat.v1.GraphDef:
+    """The nodes called `names`, with control inputs from each other alone."""
+    restricted = tf.compat.v1.GraphDef(versions=definition.versions, library=definition.library)
+    for node in definition.node:
+        if node.name not in names:
+            continue
+        copy = restricted.node.add()
+        copy.CopyFrom(node)
+        # All lie on one device; a wish to lie beside a node that is left out cannot be met.
+        copy.attr.pop("_class", None)
+        inputs = [name for name in node.input if name[:1] != "^" or name[1:] in names]
+        if len(inputs) < len(node.input):
+            del copy.input[:]
+            copy.input.extend(inputs)
+    return restricted

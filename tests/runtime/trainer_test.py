@@ -1,0 +1,233 @@
+"""A run: what it writes, and that stopping and resuming it changes nothing, however it stops."""
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.__main__ import main
+from lingpipe.runtime.checkpoint import CheckpointStore
+from lingpipe.runtime.run_directory import RunDirectory
+from lingpipe.task.experiment import Experiment
+from tests.micro_run import command, environment, lingpipe, rows, train_arguments
+
+Row = dict[str, Any]
+# What depends on the machine's mood.
+TIMES = ("step_seconds", "tokens_per_second", "examples_per_second")
+
+
+@pytest.fixture(scope="session")
+def corpus(micro_run: Path) -> Path:
+    return micro_run.parent / "corpus"
+
+
+def saved(logdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Every tensor of a checkpoint, optimiser slots too, and its state: the data cursor."""
+    state = CheckpointStore(logdir / "checkpoints").read_state(step)
+    reader = tf.train.load_checkpoint(str(state.bundle))
+    return {name: reader.get_tensor(name) for name in state.tensors}, state.state
+
+
+def assert_same_checkpoint(first: Path, second: Path, step: int) -> None:
+    """Bit for bit."""
+    (mine, my_state), (theirs, their_state) = saved(first, step), saved(second, step)
+    assert mine.keys() == theirs.keys()
+    for name, value in mine.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name, strict=True)
+    assert my_state == their_state
+
+
+def timeless(path: Path) -> list[Row]:
+    """The rows of a file, without what depends on the clock."""
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in rows(path)]
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    """Bit for bit, and row by row."""
+    assert_same_checkpoint(first, second, 200)
+    for name in ("metrics.jsonl", "eval.jsonl"):
+        assert timeless(first / name) == timeless(second / name)
+
+
+def with_copy(logdir: Path, folder: Path) -> Path:
+    """A copy of a run directory, to go on with."""
+    shutil.copytree(logdir, folder / "run")
+    return folder / "run"
+
+
+# -- What a run leaves ----------------------------------------------------------------------------
+
+
+def test_a_run_directory_holds_all_that_is_promised(micro_run: Path) -> None:
+    files = {str(path.relative_to(micro_run)) for path in micro_run.rglob("*") if path.is_file()}
+    assert {"params.txt", "plan.txt", "metrics.jsonl", "eval.jsonl"} < files
+    assert {"vocab/spm.model", "vocab/languages.json"} < files
+    assert any(name.startswith("tensorboard/train/events") for name in files)
+    assert any(name.startswith("tensorboard/dev/events") for name in files)
+    assert not [name for name in files if "/." in f"/{name}"], "nothing temporary is left"
+
+
+def test_a_row_a_logged_step_has_every_figure(micro_run: Path) -> None:
+    found = rows(micro_run / "metrics.jsonl")
+    assert [row["step"] for row in found] == list(range(1, 201))
+    figures = {"loss", "perplexity", "accuracy", "grad_norm", "learning_rate", *TIMES}
+    for row in found:
+        assert row.keys() == {"step", *figures}
+        assert all(math.isfinite(row[name]) and row[name] >= 0 for name in figures)
+
+
+def test_the_loss_falls(micro_run: Path) -> None:
+    losses = [row["loss"] for row in rows(micro_run / "metrics.jsonl")]
+    assert np.mean(losses[-20:]) < 0.6 * np.mean(losses[:5])
+    dev = [row["loss"] for row in rows(micro_run / "eval.jsonl")]
+    assert dev[-1] < 0.8 * dev[0]
+
+
+def test_the_dev_split_is_scored_on_time(micro_run: Path) -> None:
+    found = rows(micro_run / "eval.jsonl")
+    assert [(row["step"], row["split"]) for row in found] == [
+        (s, "dev") for s in range(25, 201, 25)
+    ]
+    assert all(row.keys() == {"step", "split", "loss", "perplexity", "accuracy"} for row in found)
+
+
+def test_the_params_file_is_the_experiment(micro_run: Path) -> None:
+    text = (micro_run / "params.txt").read_text()
+    experiment = Experiment.Params.from_text(text)
+    assert experiment.to_text() == text
+    assert experiment.pipeline.num_stages == 2
+    assert experiment.train.max_steps == 200
+
+
+def test_the_plan_file_is_the_table_of_stages(micro_run: Path) -> None:
+    lines = (micro_run / "plan.txt").read_text().splitlines()
+    assert lines[0].split()[:4] == ["stage", "cells", "device", "weights"]
+    assert "source_embedding" in lines[1] and "/CPU:0" in lines[1]
+    assert "softmax" in lines[2] and "/CPU:1" in lines[2]
+
+
+def test_keep_n_keeps_n_and_the_best(micro_run: Path) -> None:
+    dev = {row["step"]: row["loss"] for row in rows(micro_run / "eval.jsonl")}
+    best = min((50, 100, 150, 200), key=dev.__getitem__)
+    store = CheckpointStore(micro_run / "checkpoints")
+    assert store.steps() == sorted({best, 150, 200})
+    assert store.best() == best
+    assert store.read_state("last").metric == dev[200]
+
+
+# -- Going on -------------------------------------------------------------------------------------
+
+
+def test_a_run_in_two_processes_equals_one_in_one(
+    corpus: Path, micro_run: Path, tmp_path: Path
+) -> None:
+    logdir = tmp_path / "run"
+    assert main(train_arguments(corpus, logdir, max_steps=75)) == 0
+    done = lingpipe(*train_arguments(corpus, logdir))  # In a new process.
+    assert done.returncode == 0, done.stderr.decode()
+    assert f"Going on from step 75 in {logdir}." in done.stderr.decode()
+    assert_same_run(logdir, micro_run)
+
+
+def _interrupted(logdir: Path, arguments: list[str], number: signal.Signals) -> tuple[int, str]:
+    """Sends a signal to a trainer in another process once it has made three more steps."""
+    log = logdir / "metrics.jsonl"
+    lines = 3 + (len(rows(log)) if log.exists() else 0)
+    with subprocess.Popen(
+        command(*arguments), env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        while process.poll() is None:
+            if log.exists() and log.read_bytes().count(b"\n") >= lines:
+                process.send_signal(number)
+                break
+            time.sleep(0.002)
+        _, stderr = process.communicate(timeout=240)
+    return process.returncode, stderr
+
+
+def test_a_signal_saves_and_the_same_command_goes_on(
+    corpus: Path, micro_run: Path, tmp_path: Path
+) -> None:
+    logdir = tmp_path / "run"
+    arguments = train_arguments(corpus, logdir)
+    store = CheckpointStore(logdir / "checkpoints")
+    step = 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        code, stderr = _interrupted(logdir, arguments, number)
+        assert code == 75, stderr
+        assert "Traceback" not in stderr
+        latest = store.latest()
+        assert latest is not None
+        assert step < latest < 200
+        step = latest
+        assert stderr.endswith(
+            f"{number.name}: saved at step {step}. The same command goes on from there.\n"
+        )
+    assert main(arguments) == 0
+    assert_same_run(logdir, micro_run)
+
+
+@pytest.fixture(scope="module")
+def four_stages(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six steps on four stages, with a checkpoint of the fifth."""
+    logdir = tmp_path_factory.mktemp("four") / "run"
+    changes = {"train__checkpoint_every_steps": 5, "pipeline__num_stages": 4}
+    assert main(train_arguments(corpus, logdir, max_steps=6, **changes)) == 0
+    return logdir
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (2, 3)])
+def test_a_run_goes_on_with_any_number_of_stages(
+    corpus: Path, four_stages: Path, tmp_path: Path, stages: int, micro_batches: int
+) -> None:
+    logdir = with_copy(four_stages, tmp_path)
+    shutil.rmtree(logdir / "checkpoints" / "step-00000006")
+    changes: dict[str, object] = {
+        "pipeline__num_stages": stages,
+        "pipeline__num_micro_batches": micro_batches,
+        "learner__schedule__peak": 0.01,
+    }
+    assert main(train_arguments(corpus, logdir, max_steps=7, **changes)) == 0
+    before, now = rows(four_stages / "metrics.jsonl")[5], rows(logdir / "metrics.jsonl")[5]
+    assert before["step"] == now["step"] == 6
+    np.testing.assert_allclose(now["loss"], before["loss"], rtol=1e-6)
+    np.testing.assert_allclose(now["grad_norm"], before["grad_norm"], rtol=1e-4)
+    assert now["learning_rate"] == pytest.approx(before["learning_rate"] / 2)
+    assert [row["step"] for row in rows(logdir / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
+    assert RunDirectory(logdir).read_params().pipeline.num_stages == stages
+    assert len((logdir / "plan.txt").read_text().splitlines()) == stages + 2
+
+
+def test_a_run_that_is_done_says_so_and_changes_nothing(
+    corpus: Path, four_stages: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logdir = with_copy(four_stages, tmp_path)
+    changes = {"train__checkpoint_every_steps": 5, "pipeline__num_stages": 4}
+    assert main(train_arguments(corpus, logdir, max_steps=6, **changes)) == 0
+    assert "The run has done its 6 steps; raise train.max_steps" in capfd.readouterr().err
+    assert_same_checkpoint(logdir, four_stages, 6)
+    for name in ("metrics.jsonl", "eval.jsonl"):
+        assert (logdir / name).read_bytes() == (four_stages / name).read_bytes()
+
+
+def test_an_evaluation_that_a_signal_cut_off_is_made_up_for(
+    corpus: Path, four_stages: Path, tmp_path: Path
+) -> None:
+    logdir = with_copy(four_stages, tmp_path)
+    evaluations = (logdir / "eval.jsonl").read_text()
+    CheckpointStore(logdir / "checkpoints").set_metric(6, None)
+    *earlier, _ = evaluations.splitlines(keepends=True)
+    (logdir / "eval.jsonl").write_text("".join(earlier))
+    changes = {"train__checkpoint_every_steps": 5, "pipeline__num_stages": 4}
+    assert main(train_arguments(corpus, logdir, max_steps=6, **changes)) == 0
+    assert (logdir / "eval.jsonl").read_text() == evaluations
+    loss = json.loads(evaluations.splitlines()[-1])["loss"]
+    assert CheckpointStore(logdir / "checkpoints").read_state(6).metric == loss
