@@ -62,8 +62,7 @@ def part_of_graph(
       fetches: tensors of its graph that it returns.
       already_run: operations for which the part need not wait where no value is read from them.
     """
-    given = {tensor.name for tensor in feeds}
-    needed, read = _between(given, fetches, already_run)
+    needed, read = _between(feeds, fetches, already_run)
     num_own = len(whole.inputs) - len(whole.captured_inputs)
     captured = {
         inner.name: outer
@@ -88,9 +87,13 @@ def part_of_graph(
 
 
 def _between(
-    given: Collection[str], fetches: Sequence[tf.Tensor], already_run: Collection[tf.Operation]
+    feeds: Sequence[tf.Tensor],
+    fetches: Sequence[tf.Tensor],
+    already_run: Collection[tf.Operation],
 ) -> tuple[set[str], set[str]]:
     """Names of the operations that make `fetches`, and of the given tensors that they read."""
+    given = {tensor.name for tensor in feeds}
+    over = {*already_run, *(tensor.op for tensor in feeds)}
     needed: set[str] = set()
     read: set[str] = set()
     waiting = [tensor.op for tensor in fetches if tensor.name not in given]
@@ -104,13 +107,11 @@ def _between(
                 read.add(tensor.name)
             else:
                 waiting.append(tensor.op)
-        waiting += [control for control in operation.control_inputs if control not in already_run]
+        waiting += [control for control in operation.control_inputs if control not in over]
     return needed, read
 
 
-def _restricted(
-    definition: tf.compat.v1.GraphDef, names: Collection[str]
-) -> tf.compat.v1.GraphDef:
+def _restricted(definition: tf.compat.v1.GraphDef, names: Collection[str]) -> tf.compat.v1.GraphDef:
     """The nodes called `names`, with control inputs from each other alone."""
     restricted = tf.compat.v1.GraphDef(versions=definition.versions, library=definition.library)
     for node in definition.node:

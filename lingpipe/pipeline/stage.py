@@ -137,12 +137,10 @@ class Stage:
             return self._traced_outputs(inputs, entries, flat[-2:], training=False)
 
         with tf.device(self.device), naming(self, "trace of its evaluation pass"):
-            signature = [*tf.nest.flatten(structure), *_MOMENT]
-            graph = trace(forward, signature)
-        self._evaluation = (graph.structured_outputs, GraphFunction(graph))
-        return tf.nest.map_structure(
-            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), graph.structured_outputs
-        )
+            whole = trace(forward, [*tf.nest.flatten(structure), *_MOMENT])
+        outputs = whole.structured_outputs
+        self._evaluation = (outputs, GraphFunction(whole))
+        return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), outputs)
 
     def _structure(self, inputs: Any, batch: Mapping[str, tf.TensorSpec]) -> Any:
         return (inputs, {key: batch[key] for key in self.batch_keys})

@@ -37,17 +37,17 @@ class StageLearner:
             self.slots = learner.create_slots(self._owned)
         scalar = tf.TensorSpec([], tf.float32)
 
-        @tf.function(input_signature=[])
+        @tf.function(input_signature=[], autograph=False)
         def norm() -> tf.Tensor:
             return squared_norm([stage.accumulators[path] for path in self._owned])
 
-        @tf.function(input_signature=[scalar, scalar, tf.TensorSpec([], tf.int64)])
+        @tf.function(input_signature=[scalar, scalar, tf.TensorSpec([], tf.int64)], autograph=False)
         def update(factor: tf.Tensor, learning_rate: tf.Tensor, step: tf.Tensor) -> None:
             gradients = {path: stage.accumulators[path] * factor for path in self._owned}
             learner.apply(self._owned, gradients, self.slots, learning_rate, step)
             _set_to_zero(stage.accumulators)
 
-        @tf.function(input_signature=[])
+        @tf.function(input_signature=[], autograph=False)
         def clear() -> None:
             _set_to_zero(stage.accumulators)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lingpipe.input.folder_corpus import Directions
 from lingpipe.task.model_params import ModelParams
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class TranslationModel(ModelParams):
     label_smoothing: float = 0.1  # Share of the target distribution spread over all ids.
     vocabulary_size: int = 8000  # Ids that all languages share.
     corpus: str = "tiny"  # A corpus folder, or "tiny" for the bundled one.
+    directions: Directions = Directions.both  # both, from_english or to_english.
     temperature: float = 5.0  # T of p ~ D^(1/T), the sampling of pairs of languages.
     tokens_per_batch: int = 8192  # Source and target tokens of a batch, padding counted.
     peak_learning_rate: float = 1e-3  # Reached at the end of warm-up.
@@ -79,6 +81,7 @@ class TranslationModel(ModelParams):
 
         return TranslationInput.Params(
             corpus=self.corpus,
+            directions=self.directions,
             vocab_size=self.vocabulary_size,
             temperature=self.temperature,
             tokens_per_batch=self.tokens_per_batch,

@@ -56,7 +56,9 @@ class Translator:
         tags = [tokenizer.tag_id(language) for language in tokenizer.languages]
         # Ids that no translation holds; the model may have more rows than the vocabulary has ids.
         self._forbidden = (PAD_ID, UNKNOWN_ID, BEGIN_ID, *tags, *range(tokenizer.size, size))
-        self._sums = tf.function(self._sums_of_batch, input_signature=[batch_signature()])
+        self._sums = tf.function(
+            self._sums_of_batch, input_signature=[batch_signature()], autograph=False
+        )
 
     def translate(self, lines: Iterable[str], options: DecodeOptions) -> Iterator[list[Hypothesis]]:
         """Yields the n best translations of each line, in order.
@@ -109,7 +111,7 @@ class Translator:
         def step(ids: tf.Tensor, time: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
             return self._model.step(ids, time, state, context=self._context)
 
-        @tf.function(input_signature=[_IDS, tf.TensorSpec([None], tf.int32)])
+        @tf.function(input_signature=[_IDS, tf.TensorSpec([None], tf.int32)], autograph=False)
         def search(source_ids: tf.Tensor, max_lengths: tf.Tensor) -> BeamOutput:
             state = self._model.encode(source_ids, context=self._context)
             return beam_search(

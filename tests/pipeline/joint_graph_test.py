@@ -206,7 +206,9 @@ def test_an_input_that_is_read_by_rows_gets_a_dense_gradient(rows: tf.Tensor) ->
 def test_weights_in_half_precision_accumulate_in_float32(kernel: tf.Variable) -> None:
     rows = tf.constant([[1.0, 2.0, 3.0]], tf.bfloat16)
     both = cut(
-        lambda x: x @ tf.cast(kernel, tf.bfloat16), [kernel], [tf.TensorSpec([None, 3], tf.bfloat16)]
+        lambda x: x @ tf.cast(kernel, tf.bfloat16),
+        [kernel],
+        [tf.TensorSpec([None, 3], tf.bfloat16)],
     )
     (outputs,), kept = both.forward(rows)
     (gradient,) = both.backward(kept, tf.ones_like(outputs))

@@ -114,8 +114,12 @@ def test_a_single_tensor_stays_a_single_tensor(rows: tf.Tensor) -> None:
 def test_what_is_computed_again_is_equal_to_the_bit(kernel: tf.Variable, rows: tf.Tensor) -> None:
     seen: list[np.ndarray] = []
 
+    def see(values: np.ndarray) -> np.ndarray:
+        seen.append(values.copy())
+        return values
+
     def look(x: tf.Tensor) -> tf.Tensor:
-        looked = tf.numpy_function(lambda a: (seen.append(a.copy()), a)[1], [x], x.dtype)
+        looked = tf.numpy_function(see, [x], x.dtype)
         looked.set_shape(x.shape)
         # Read through the function, so that both the first and the second pass run it.
         return tf.stop_gradient(looked)

@@ -148,9 +148,7 @@ def test_a_kind_names_its_rule() -> None:
         ((2, -3), r"num_micro_batches \(-3\) must be at least 1\."),
     ],
 )
-def test_counts_below_one_are_refused(
-    rule: Rule, counts: tuple[int, int], words: str
-) -> None:
+def test_counts_below_one_are_refused(rule: Rule, counts: tuple[int, int], words: str) -> None:
     with pytest.raises(ScheduleError, match=words):
         rule(*counts)
 
