@@ -48,6 +48,7 @@ PURE = (
     "lingpipe.errors",
     "lingpipe.hyperparams",
     "lingpipe.registry",
+    "lingpipe.base.atomic_file",
     "lingpipe.base.cost",
     "lingpipe.base.spec",
     "lingpipe.learner.schedules",
@@ -56,6 +57,7 @@ PURE = (
     "lingpipe.pipeline.schedule",
     "lingpipe.task.model_params",
     "lingpipe.bin.parser",
+    "lingpipe.bin.quiet_import",
     "lingpipe.bin.quiet_import",
     "lingpipe.__main__",
 )

@@ -18,6 +18,6 @@ check() {
     printf '%-5s ok (%d s)\n' "$name" "$((SECONDS - start))"
 }
 
-check ruff "$bin/ruff" check .
+check ruff "$bin/ruff" check --output-format concise .
 check mypy "$bin/mypy"
 exec "$bin/python" -m pytest -n 2 --dist loadfile "$@"

@@ -1,5 +1,5 @@
-"""What every layer stands on: params, weights, scope, context, cost.
+"""What every layer stands on: params, weights, scope, context, cost; and how files are written.
 
-`spec`, `cost` and `initializers` are plain data without TensorFlow; `layer` and `context` need it,
-so they are imported by name from their modules.
+`atomic_file`, `spec`, `cost` and `initializers` are plain data and functions without TensorFlow;
+`layer` and `context` need it, so they are imported by name from their modules.
 """

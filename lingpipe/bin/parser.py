@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 _MODEL_HELP = "a registered model (`lingpipe params --list`), or your own as my_project.params.Name"
 _SET_HELP = "set one field of the params, such as pipeline.num_stages=4; may be given again"
@@ -52,7 +53,9 @@ def _add_train(verbs: argparse._SubParsersAction) -> None:
 def _add_evaluate(verbs: argparse._SubParsersAction) -> None:
     parser = _verb(verbs, "evaluate", "Score a checkpoint: BLEU, chrF and perplexity per pair.")
     _add_run_flags(parser)
-    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument(
+        "--split", choices=("dev", "test"), default="test", help="what to score (default: test)"
+    )
 
 
 def _add_decode(verbs: argparse._SubParsersAction) -> None:
@@ -67,9 +70,11 @@ def _add_decode(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument("--beam_size", type=_count, default=4, metavar="N", help="1 is greedy")
     parser.add_argument("--nbest", type=_count, default=1, metavar="N", help="lines out per line")
     parser.add_argument(
-        "--length_penalty", type=float, default=0.6, metavar="ALPHA", help="0 for none"
+        "--length_penalty", type=_number, default=0.6, metavar="ALPHA", help="0 for none"
     )
-    parser.add_argument("--batch_size", type=_count, default=64, metavar="N")
+    parser.add_argument(
+        "--batch_size", type=_count, default=64, metavar="N", help="lines decoded together"
+    )
     parser.add_argument(
         "--with_scores", action="store_true", help="write score, a tab, then the line"
     )
@@ -100,4 +105,15 @@ def _count(text: str) -> int:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
+    return value
+
+
+def _number(text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, such as 0.6")
     return value

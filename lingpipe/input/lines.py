@@ -11,7 +11,7 @@ count such a line, but it holds words that nobody wants to lose. An empty file h
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -25,8 +25,8 @@ class TextError(UserError, ValueError):
     """A text that cannot be read, or is not UTF-8: the message names the file and the line."""
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a file, read as they are asked for.
+def read_lines(path: Path) -> Generator[str, None, None]:
+    """The lines of a file, read as they are asked for; it is closed after the last, or by `close`.
 
     Raises:
         TextError: at once if the file cannot be opened; later, at a line that is not UTF-8.
@@ -111,7 +111,7 @@ class _Unpacked(gzip.GzipFile):
         self._file.close()
 
 
-def _lines_then_close(file: IO[bytes], name: str) -> Iterator[str]:
+def _lines_then_close(file: IO[bytes], name: str) -> Generator[str, None, None]:
     with file:
         yield from iterate_lines(file, name)
 

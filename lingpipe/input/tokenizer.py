@@ -19,10 +19,10 @@ from pathlib import Path
 
 import sentencepiece
 
+from lingpipe.base.atomic_file import write_atomically
 from lingpipe.errors import UserError
 from lingpipe.hyperparams import Parameterized
 from lingpipe.hyperparams.names import listed, nearest
-from lingpipe.input.atomic_file import write_atomically
 from lingpipe.input.lines import open_bytes
 
 PAD_ID, UNKNOWN_ID, BEGIN_ID, END_ID = range(4)

@@ -43,7 +43,6 @@ from lingpipe.runtime.checkpoint_folder import (
     seal,
 )
 from lingpipe.runtime.checkpoint_match import compare, require_fit
-from lingpipe.runtime.files import RunDirectoryError
 from lingpipe.runtime.tensor_bundle import (
     CLUSTER_ERRORS,
     Tensors,
@@ -364,7 +363,7 @@ class CheckpointStore:
             yield
         except CLUSTER_ERRORS:
             raise
-        except (OSError, RunDirectoryError, tf.errors.OpError) as error:
+        except (OSError, tf.errors.OpError) as error:
             raise CheckpointError(
                 f"Cannot {deed} checkpoint {path}: {reason(error)}. {self._what_is_left()}"
             ) from error

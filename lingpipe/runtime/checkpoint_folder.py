@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lingpipe.base.atomic_file import write_atomically
 from lingpipe.errors import UserError
-from lingpipe.runtime.files import write_atomically
 
 STATE_FILE = "state.json"
 BUNDLE = "tensors"  # Prefix of the tensor bundle's files.
@@ -223,7 +223,7 @@ def _write_state(saved: SavedState) -> None:
         },
     }
     text = json.dumps({**body, "checksum": _checksum(body)}, indent=1, allow_nan=False)
-    write_atomically(saved.path / STATE_FILE, text + "\n")
+    write_atomically(saved.path / STATE_FILE, f"{text}\n".encode())
     sync(saved.path)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+from lingpipe.base.atomic_file import WriteError
 from lingpipe.errors import UserError
 from lingpipe.input.lines import iterate_lines, read_lines
-from lingpipe.runtime.files import RunDirectoryError
 from lingpipe.runtime.opening import open_run
 from lingpipe.task.task import DecodeOptions, Hypothesis
 
@@ -42,12 +43,7 @@ def decode_lines(
       UserError: the run, the options or a file cannot be used.
     """
     # Both files are tried before the model is loaded.
-    lines = (
-        _started(read_lines(source))
-        if source
-        else iterate_lines(sys.stdin.buffer, "standard input")
-    )
-    with _writing(target) as file:
+    with _reading(source) as lines, _writing(target) as file:
         task, run = open_run(logdir, checkpoint)
         for hypotheses in task.decode(run, lines, options):
             for hypothesis in hypotheses:
@@ -62,16 +58,14 @@ def _line(hypothesis: Hypothesis, with_scores: bool) -> str:
     return f"{hypothesis.score:z.6f}\t{text}" if with_scores else text
 
 
-def _started(lines: Iterator[str]) -> Iterable[str]:
-    """The same lines, the first of them already read."""
-    first = next(lines, None)
-
-    def all_lines() -> Iterator[str]:
-        if first is not None:
-            yield first
-            yield from lines
-
-    return all_lines()
+@contextlib.contextmanager
+def _reading(source: Path | None) -> Iterator[Iterable[str]]:
+    """The lines of standard input, or those of a file, the first of them already read."""
+    if source is None:
+        yield iterate_lines(sys.stdin.buffer, "standard input")
+        return
+    with contextlib.closing(read_lines(source)) as lines:
+        yield itertools.chain(list(itertools.islice(lines, 1)), lines)
 
 
 @contextlib.contextmanager
@@ -81,7 +75,7 @@ def _writing(target: Path | None) -> Iterator[IO[bytes]]:
     A device or a named pipe, such as /dev/stdout, is written as it is.
 
     Raises:
-      RunDirectoryError: the file cannot be written.
+      WriteError: the file cannot be written.
     """
     if target is None:
         yield sys.stdout.buffer
@@ -102,4 +96,4 @@ def _writing(target: Path | None) -> Iterator[IO[bytes]]:
     except (UserError, BrokenPipeError):
         raise
     except OSError as error:
-        raise RunDirectoryError(f"Cannot write {target}: {error.strerror}.") from error
+        raise WriteError(f"Cannot write {target}: {error.strerror}.") from error

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from lingpipe.runtime.files import RunDirectoryError
+from lingpipe.base.atomic_file import WriteError
 from lingpipe.runtime.opening import open_run
 from lingpipe.task.task import Evaluation
 
@@ -26,5 +26,5 @@ def evaluate(logdir: str | Path, split: str, checkpoint: str) -> Evaluation:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise RunDirectoryError(f"Cannot write {error.filename}: {error.strerror}.") from error
+        raise WriteError(f"Cannot write {error.filename}: {error.strerror}.") from error
     return evaluation

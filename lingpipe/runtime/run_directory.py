@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from lingpipe.base.atomic_file import write_atomically
+from lingpipe.errors import UserError
 from lingpipe.hyperparams import ParamsError
-from lingpipe.runtime.files import RunDirectoryError, write_atomically
 from lingpipe.task.experiment import Experiment
 
 # A run may be continued with other values of these; all else decides what the weights mean.
@@ -30,6 +31,10 @@ _MUST_STAY = ("train.seed",)
 # As long as there are no weights, there is but the vocabulary.
 _MAKES_VOCABULARY = "input"
 _LOCK = ".lock"
+
+
+class RunDirectoryError(UserError):
+    """A folder that holds no run, a run with other params, or one that another process trains."""
 
 
 class RunDirectory:
@@ -124,9 +129,9 @@ class RunDirectory:
         """Writes the params.
 
         Raises:
-          RunDirectoryError: the folder cannot be written.
+          WriteError: the folder cannot be written.
         """
-        write_atomically(self.params_file, params.to_text())
+        write_atomically(self.params_file, params.to_text().encode())
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

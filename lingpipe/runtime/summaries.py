@@ -25,7 +25,7 @@ from typing import Any, Self
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.runtime.files import RunDirectoryError, write_atomically
+from lingpipe.base.atomic_file import WriteError, write_atomically
 
 Values = Mapping[str, Any]  # Name -> number, text, boolean or None; scalars of NumPy or TensorFlow.
 
@@ -42,7 +42,7 @@ class MetricsLog:
             removed. None keeps all rows.
 
         Raises:
-          RunDirectoryError: a file cannot be read or written.
+          WriteError: a file cannot be read or written.
         """
         logdir = Path(logdir)
         self._training = _Rows(logdir / "metrics.jsonl", resume_step)
@@ -54,7 +54,7 @@ class MetricsLog:
         """Adds a row to metrics.jsonl and a point to every training curve.
 
         Raises:
-          RunDirectoryError: it cannot be written, for example because the disk is full.
+          WriteError: it cannot be written, for example because the disk is full.
           TypeError: a value is neither a number, a text, a boolean nor None.
         """
         self._training.append(step, values)
@@ -64,7 +64,7 @@ class MetricsLog:
         """Adds a row to eval.jsonl and a point to every curve of the evaluation.
 
         Raises:
-          RunDirectoryError, TypeError: as in `log_training`.
+          WriteError, TypeError: as in `log_training`.
         """
         self._evaluation.append(step, values)
         self._dev_curves.append(step, values)
@@ -98,7 +98,7 @@ class _Rows:
             self._take_back(resume_step)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - Closed by close().
         except OSError as error:
-            raise RunDirectoryError(f"Cannot write {path}: {error.strerror}.") from error
+            raise WriteError(f"Cannot write {path}: {error.strerror}.") from error
 
     def append(self, step: int, values: Values) -> None:
         """Writes one row with one call, so that no reader sees half of one."""
@@ -106,9 +106,9 @@ class _Rows:
         try:
             written = self._file.write(line)
         except OSError as error:
-            raise RunDirectoryError(f"Cannot write {self._path}: {error.strerror}.") from error
+            raise WriteError(f"Cannot write {self._path}: {error.strerror}.") from error
         if written < len(line):
-            raise RunDirectoryError(f"Cannot write {self._path}: no space is left for a line.")
+            raise WriteError(f"Cannot write {self._path}: no space is left for a line.")
 
     def close(self) -> None:
         self._file.close()
@@ -123,7 +123,7 @@ class _Rows:
         if unfinished or len(kept) < len(lines):
             removed = len(lines) - len(kept) + bool(unfinished)
             logging.info("%s: %d rows taken back.", self._path, removed)
-            write_atomically(self._path, "".join(f"{line}\n" for line in kept))
+            write_atomically(self._path, "".join(f"{line}\n" for line in kept).encode())
 
 
 class _Curves:
@@ -153,7 +153,7 @@ class _Curves:
             self._writer.write(_event(step=step, summary=summary))
             self._writer.flush()
         except (OSError, tf.errors.OpError) as error:
-            raise RunDirectoryError(f"Cannot write to {self._folder}: {error}") from error
+            raise WriteError(f"Cannot write to {self._folder}: {error}") from error
 
     def close(self) -> None:
         if self._writer is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from lingpipe.base.atomic_file import write_atomically
 from lingpipe.errors import UserError
 from lingpipe.input.batch import Batch, Cursor
 from lingpipe.input.input import Input
@@ -23,7 +24,6 @@ from lingpipe.input.prefetch import Prefetcher
 from lingpipe.pipeline.builder import Pipeline, StepResult
 from lingpipe.pipeline.plan import format_plan
 from lingpipe.runtime.checkpoint import CheckpointStore
-from lingpipe.runtime.files import write_atomically
 from lingpipe.runtime.interruption import Interruption
 from lingpipe.runtime.parts import build_pipeline, build_task, check_pipeline
 from lingpipe.runtime.progress import Progress
@@ -72,7 +72,7 @@ def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
         task = build_task(experiment)
         with contextlib.closing(build_pipeline(experiment, task)) as pipeline:
             trainer = Trainer(experiment.train, run, task, data, pipeline)
-            write_atomically(run.plan_file, _table_of_stages(pipeline))
+            write_atomically(run.plan_file, _table_of_stages(pipeline).encode())
             with Interruption() as interruption:
                 return trainer.run(interruption)
 

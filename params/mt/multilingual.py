@@ -2,7 +2,7 @@
 
 from lingpipe.input.folder_corpus import Directions
 from lingpipe.registry import register
-from tasks.mt.model_params import TranslationModel
+from tasks.mt.model_params import Decay, TranslationModel
 
 
 @register
@@ -26,6 +26,8 @@ class Tiny(TranslationModel):
     vocabulary_size = 2400
     directions = Directions.from_english
     tokens_per_batch = 1024
-    peak_learning_rate = 4e-3
+    length_multiple = 2
+    peak_learning_rate = 2e-3
     warmup_steps = 200
+    decay = Decay.cosine
     max_steps = 2600

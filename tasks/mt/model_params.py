@@ -6,20 +6,30 @@ imported when a tree is filled.
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING
 
 from lingpipe.input.folder_corpus import Directions
 from lingpipe.task.model_params import ModelParams
 
 if TYPE_CHECKING:
+    from lingpipe.learner.schedules import Schedule
     from lingpipe.task.experiment import Experiment
     from tasks.mt.parallel_input import ParallelInput
+
+
+class Decay(enum.Enum):
+    """How the learning rate falls after its peak."""
+
+    inverse_square_root = "inverse_square_root"  # For runs that may be prolonged.
+    cosine = "cosine"  # To zero at the last step: the most from a fixed number of steps.
 
 
 class TranslationModel(ModelParams):
     """An encoder-decoder Transformer for many languages, trained on a corpus folder.
 
-    The learning rate follows Vaswani et al. 2017, section 5.3, with a peak instead of a factor.
+    The learning rate grows linearly to its peak, then falls: by default as in Vaswani et al. 2017,
+    section 5.3, with a peak instead of a factor.
     """
 
     num_layers: int = 6  # Encoder layers, and as many decoder layers.
@@ -33,17 +43,18 @@ class TranslationModel(ModelParams):
     directions: Directions = Directions.both  # both, from_english or to_english.
     temperature: float = 5.0  # T of p ~ D^(1/T), the sampling of pairs of languages.
     tokens_per_batch: int = 8192  # Source and target tokens of a batch, padding counted.
+    length_multiple: int = 8  # Padded lengths are multiples of this.
     peak_learning_rate: float = 1e-3  # Reached at the end of warm-up.
     warmup_steps: int = 4000  # Steps over which the learning rate grows.
+    decay: Decay = Decay.inverse_square_root  # How it falls afterwards.
     max_steps: int = 100_000  # Steps of training.
     num_stages: int = 2  # Stages of the pipeline.
     num_micro_batches: int = 4  # Micro-batches in flight.
 
     def experiment(self) -> Experiment.Params:
-        """The tree: Transformer, Adam with inverse square root decay, clipping by global norm."""
+        """The tree: Transformer, Adam with warm-up and decay, clipping by global norm."""
         from lingpipe.learner.learner import Learner
         from lingpipe.learner.optimizers import Adam
-        from lingpipe.learner.schedules import InverseSquareRoot
         from lingpipe.pipeline.builder import Pipeline
         from lingpipe.task.experiment import Experiment, TrainParams
         from tasks.mt.model import TransformerModel
@@ -64,9 +75,7 @@ class TranslationModel(ModelParams):
             input=self.input_params(),
             learner=Learner.Params(
                 optimizer=Adam.Params(beta_2=0.98, epsilon=1e-9),
-                schedule=InverseSquareRoot.Params(
-                    peak=self.peak_learning_rate, warmup_steps=self.warmup_steps
-                ),
+                schedule=self.schedule_params(),
                 clip_global_norm=1.0,
             ),
             pipeline=Pipeline.Params(
@@ -74,6 +83,15 @@ class TranslationModel(ModelParams):
             ),
             train=TrainParams(max_steps=self.max_steps),
         )
+
+    def schedule_params(self) -> Schedule.Params:
+        """The learning rate's part of the tree."""
+        from lingpipe.learner.schedules import Cosine, InverseSquareRoot
+
+        peak, warmup_steps = self.peak_learning_rate, self.warmup_steps
+        if self.decay is Decay.cosine:
+            return Cosine.Params(peak=peak, warmup_steps=warmup_steps, total_steps=self.max_steps)
+        return InverseSquareRoot.Params(peak=peak, warmup_steps=warmup_steps)
 
     def input_params(self) -> ParallelInput.Params:
         """The input's part of the tree; another corpus overrides this."""
@@ -85,4 +103,5 @@ class TranslationModel(ModelParams):
             vocab_size=self.vocabulary_size,
             temperature=self.temperature,
             tokens_per_batch=self.tokens_per_batch,
+            length_multiple=self.length_multiple,
         )

@@ -5,15 +5,14 @@ decoded where its corpus does not exist.
 """
 
 import json
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from lingpipe.base.atomic_file import write_atomically
 from lingpipe.errors import UserError
 from lingpipe.hyperparams.names import listed, nearest
-from lingpipe.input.atomic_file import write_atomically
 from lingpipe.input.corpus import Pair
 from lingpipe.input.lines import read_lines
 from lingpipe.input.tokenizer import END_ID, Tokenizer
@@ -22,7 +21,6 @@ from tasks.mt.examples import Examples, Sentences
 _FORMAT = 1
 _MODEL = "spm.model"
 _LANGUAGES = "languages.json"
-_logger = logging.getLogger(__name__)
 
 
 class VocabularyError(UserError, ValueError):
@@ -118,32 +116,6 @@ class TranslationVocabulary:
             TokenizerError: there is no tag for the language `to`.
         """
         return [self.tokenizer.tag_id(to), *self.tokenizer.encode([line])[0], END_ID]
-
-    def encode_sources(
-        self, lines: Sequence[str], to: str, *, max_length: int, first_line_number: int = 1
-    ) -> list[list[int]]:
-        """Source lines as the model sees them, one for each, in order.
-
-        A line of more than `max_length` tokens (tag and end counted) is cut at its end, and a
-        warning names its number.
-
-        Raises:
-            TokenizerError: there is no tag for the language `to`.
-        """
-        tag = self.tokenizer.tag_id(to)
-        result = []
-        for number, pieces in enumerate(self.tokenizer.encode(lines), first_line_number):
-            if len(pieces) + 2 > max_length:
-                _logger.warning(
-                    "Line %d has %d tokens; only the first %d are translated. Split it into "
-                    "sentences.",
-                    number,
-                    len(pieces) + 2,
-                    max_length,
-                )
-                pieces = pieces[: max(max_length - 2, 0)]
-            result.append([tag, *pieces, END_ID])
-        return result
 
     def encode_pairs(self, sources: Sequence[str], targets: Sequence[str], to: str) -> Examples:
         """Given translations, to be scored or trained on; example n stands at position n.

@@ -110,8 +110,8 @@ def test_a_person_at_a_terminal_is_answered_line_by_line(micro_run: Path) -> Non
         (["--to=de", "--checkpoint=77"], "no checkpoint of step 77"),
         (["--to=de", "--checkpoint=lats"], "'lats' is no checkpoint; use last, best or a step"),
         (["--to=de", "--beam_size=0"], "'0' must be a whole number of at least 1"),
-        (["--to=de", "--length_penalty=nan"], "length_penalty"),
-        (["--to=de", "--length_penalty=much"], "invalid float value: 'much'"),
+        (["--to=de", "--length_penalty=nan"], "'nan' must be a number, such as 0.6"),
+        (["--to=de", "--length_penalty=much"], "'much' must be a number, such as 0.6"),
         (["--to=de", "--output=/nowhere/file"], "Cannot write /nowhere/file: No such file"),
         ([], "the following arguments are required: --to"),
     ],
@@ -139,7 +139,7 @@ def test_a_source_that_cannot_be_read_is_told(
     capfd: Capture, micro_run: Path, source: Path, name: str, words: str
 ) -> None:
     (source.parent / "folder").mkdir()
-    (source.parent / "latin").write_bytes("one\ntwo\ncafé\n".encode("latin-1"))
+    (source.parent / "latin").write_bytes("one\ntwo\ncafés\n".encode("latin-1"))
     data = gzip.compress(AWKWARD_LINES)
     (source.parent / "cut.gz").write_bytes(data[:-20])
     before = tree(source.parent)

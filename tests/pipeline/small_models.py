@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from lingpipe.base.context import Context
 from lingpipe.base.cost import Cost
-from lingpipe.base.initializers import normal
+from lingpipe.base.initializers import constant, normal
 from lingpipe.base.layer import Layer, Scope, Weight
 from lingpipe.base.spec import Spec, Specs
 from lingpipe.learner.learner import Learner
@@ -46,7 +46,7 @@ class Cell(Layer):
 
 
 class Source(Cell):
-    """None -> batch entry 'x' [B, D]."""
+    """None -> batch entry 'x' [B, ..., D]."""
 
     class Params(Cell.Params):
         keys = ["x"]
@@ -56,7 +56,7 @@ class Source(Cell):
 
 
 class Dense(Cell):
-    """x [B, D] -> x + tanh(x @ kernel)."""
+    """x [B, ..., D] -> x + tanh(x @ kernel)."""
 
     class Params(Cell.Params):
         dim: int = 4
@@ -68,17 +68,32 @@ class Dense(Cell):
     kernel: tf.Variable
 
     def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
-        return inputs + tf.tanh(inputs @ context.cast(self.kernel))
+        return inputs + tf.tanh(tf.einsum("...d,de->...e", inputs, context.cast(self.kernel)))
+
+
+class Scale(Cell):
+    """x [B, ..., D] -> x times a weight each feature, which starts at 1."""
+
+    class Params(Cell.Params):
+        dim: int = 4
+
+        def weights(self) -> dict[str, Weight]:
+            return {"scale": Weight((self.dim,), constant(1.0))}
+
+    scale: tf.Variable
+
+    def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
+        return inputs * context.cast(self.scale)
 
 
 class SquareLoss(Cell):
-    """x [B, D] -> the sum of squared distances to 'y' [B, D], with the number of examples."""
+    """x [B, ..., D] -> the sum of squared distances to 'y', and the number of examples."""
 
     class Params(Cell.Params):
         keys = ["y"]
 
     def __call__(self, inputs: tf.Tensor, context: Context) -> dict[str, tf.Tensor]:
-        difference = inputs - context.batch["y"]
+        difference = tf.cast(inputs - context.batch["y"], tf.float32)
         count = tf.cast(tf.shape(inputs)[0], tf.float32)
         return {"loss": tf.reduce_sum(difference**2), "weight": count}
 
@@ -157,9 +172,7 @@ def make_recorder(cells: Cells, *args: Any, **kwargs: Any) -> Pipeline:
 
 def gradients_of(pipeline: Pipeline) -> dict[str, np.ndarray]:
     """Weight path -> gradient of the last step of a pipeline that `make_recorder` made."""
-    return {
-        name.removesuffix("/gradient"): slot.numpy() for name, slot in pipeline.slots.items()
-    }
+    return {name.removesuffix("/gradient"): slot.numpy() for name, slot in pipeline.slots.items()}
 
 
 def weights_of(pipeline: Pipeline) -> dict[str, np.ndarray]:
@@ -179,7 +192,9 @@ class Reference:
 
     @property
     def grad_norm(self) -> float:
-        return float(np.sqrt(sum(np.sum(g.astype(np.float64) ** 2) for g in self.gradients.values())))
+        return float(
+            np.sqrt(sum(np.sum(g.astype(np.float64) ** 2) for g in self.gradients.values()))
+        )
 
 
 def reference_step(

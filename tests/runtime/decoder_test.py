@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from lingpipe.base.atomic_file import WriteError
 from lingpipe.errors import UserError
 from lingpipe.input.lines import TextError
 from lingpipe.runtime.decoder import decode_lines
-from lingpipe.runtime.files import RunDirectoryError
 from lingpipe.task.task import DecodeOptions, Hypothesis
 
 Capture = pytest.CaptureFixture[bytes]
@@ -173,7 +173,7 @@ def test_a_pipe_or_device_is_written_not_replaced(task: Echo, tmp_path: Path) ->
 def test_a_target_that_cannot_be_written_is_named_before_the_work(
     task: Echo, tmp_path: Path, target: str, reason: str
 ) -> None:
-    with pytest.raises(RunDirectoryError) as caught:
+    with pytest.raises(WriteError) as caught:
         decode(written(tmp_path, b"one\n"), tmp_path / target)
     assert str(caught.value) == f"Cannot write {tmp_path / target}: {reason}."
     assert task.asked == []

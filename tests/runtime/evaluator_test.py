@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lingpipe.base.atomic_file import WriteError
 from lingpipe.runtime.evaluator import evaluate
-from lingpipe.runtime.files import RunDirectoryError
 from lingpipe.task.task import Evaluation
 from tests.micro_run import rows
 
@@ -50,8 +50,8 @@ def test_a_row_is_added_to_those_of_the_training(logdir: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(logdir: Path) -> None:
     (logdir / "eval.jsonl").mkdir()
-    with pytest.raises(RunDirectoryError, match=r"Cannot write .*eval.jsonl: Is a directory\."):
+    with pytest.raises(WriteError, match=r"Cannot write .*eval.jsonl: Is a directory\."):
         evaluate(logdir, "test", "last")
     shutil.rmtree(logdir)
-    with pytest.raises(RunDirectoryError, match=r"Cannot write .*eval.jsonl: No such file or dir"):
+    with pytest.raises(WriteError, match=r"Cannot write .*eval.jsonl: No such file or dir"):
         evaluate(logdir, "test", "last")

@@ -10,8 +10,8 @@ import tensorflow as tf
 from lingpipe.input.corpus import CorpusError
 from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.checkpoint_folder import CheckpointError
-from lingpipe.runtime.files import RunDirectoryError
 from lingpipe.runtime.opening import open_run
+from lingpipe.runtime.run_directory import RunDirectoryError
 from lingpipe.task.task import DecodeOptions
 from tests.micro_run import rows
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lingpipe.base.atomic_file import WriteError
 from lingpipe.registry import lookup
-from lingpipe.runtime.files import RunDirectoryError
-from lingpipe.runtime.run_directory import RunDirectory
+from lingpipe.runtime.run_directory import RunDirectory, RunDirectoryError
 from lingpipe.task.experiment import Experiment
 from lingpipe.task.model_params import make_experiment
 
@@ -69,7 +69,7 @@ def test_damaged_params_name_their_file(run: RunDirectory, content: bytes, words
 
 def test_params_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirectoryError, match=r"Cannot write .*file/params.txt"):
+    with pytest.raises(WriteError, match=r"Cannot write .*file/params.txt: File exists\."):
         RunDirectory(tmp_path / "file").write_params(experiment())
 
 

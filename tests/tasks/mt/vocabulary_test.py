@@ -1,7 +1,6 @@
 """A vocabulary folder is all that decoding needs; lines go in and come out one by one."""
 
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +92,7 @@ def test_a_typed_tag_stays_text(vocabulary: TranslationVocabulary) -> None:
 
 def test_an_unknown_language_names_the_nearest(vocabulary: TranslationVocabulary) -> None:
     with pytest.raises(TokenizerError, match=r"not translate into 'zh_Han'.* mean 'zh_Hans'\?"):
-        vocabulary.encode_sources(["a"], "zh_Han", max_length=9)
+        vocabulary.encode_source("a", "zh_Han")
     with pytest.raises(VocabularyError, match=r"not translate from 'fra'; did you mean 'fr'\?"):
         vocabulary.check_source("fra")
     with pytest.raises(VocabularyError, match=r"translate from 'de'; it translates from: en, fr\."):
@@ -104,26 +103,11 @@ def test_an_unknown_language_names_the_nearest(vocabulary: TranslationVocabulary
 LINES = ["", " ", "\t", "\x85", "\u2028", "\x0b\x0c", "\x00", "\xa0", "\u3000", "w " * 5000, "end"]
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 7, 1000])
-def test_one_line_in_one_line_out_and_long_ones_are_named(
-    vocabulary: TranslationVocabulary, chunk: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    encoded: list[list[int]] = []
-    for start in range(0, len(LINES), chunk):
-        encoded += vocabulary.encode_sources(
-            LINES[start : start + chunk], "de", max_length=100, first_line_number=start + 1
-        )
-    decoded = vocabulary.decode(encoded)
-    assert decoded[:9] + decoded[10:] == LINES[:9] + LINES[10:]
-    assert len(encoded[9]) == 100
-    assert encoded[9][0] == vocabulary.tokenizer.tag_id("de") and encoded[9][-1] == END_ID
-    assert LINES[9].startswith(decoded[9])
-    (record,) = caplog.records
-    tokens = len(vocabulary.encode_source(LINES[9], "de"))
-    assert record.levelno == logging.WARNING
-    assert record.getMessage() == (
-        f"Line 10 has {tokens} tokens; only the first 100 are translated. Split it into sentences."
-    )
+def test_every_line_is_encoded_whole_and_comes_back(vocabulary: TranslationVocabulary) -> None:
+    encoded = [vocabulary.encode_source(line, "de") for line in LINES]
+    assert vocabulary.decode(encoded) == LINES
+    for ids in encoded:
+        assert (ids[0], ids[-1]) == (vocabulary.tokenizer.tag_id("de"), END_ID)
 
 
 def test_given_translations_become_examples(vocabulary: TranslationVocabulary) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from lingpipe.base.atomic_file import WriteError, write_atomically
 from lingpipe.errors import UserError
-from lingpipe.input.atomic_file import WriteError, write_atomically
 
 
 def test_it_makes_the_folder_and_replaces_the_file(tmp_path: Path) -> None:

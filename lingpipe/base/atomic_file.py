@@ -1,5 +1,7 @@
 """Writing a file so that a reader, or a crash, never sees half of it."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 from pathlib import Path
@@ -12,10 +14,10 @@ class WriteError(UserError, OSError):
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file beside its final place, syncs it and moves it there.
+    """Writes a file beside its final place, syncs it and moves it there; makes its folder.
 
     Raises:
-        WriteError: the folder cannot be made or written.
+      WriteError: the folder cannot be made or written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -1,0 +1,50 @@
+"""`lingpipe plan`: stages before a weight is built, for people and for programs."""
+
+import json
+
+import pytest
+
+from lingpipe.__main__ import main
+from tests.bin.refusals import refusal
+
+MODEL = "--model=mt.multilingual.Tiny"
+Capture = pytest.CaptureFixture[str]
+
+
+def output(capfd: Capture, *flags: str) -> str:
+    capfd.readouterr()
+    assert main(["plan", MODEL, *flags]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    return out
+
+
+def test_a_row_a_stage_and_a_line_of_totals(capfd: Capture) -> None:
+    *rows, total = output(capfd, "--set=pipeline.num_stages=3").splitlines()
+    assert [row.split()[0] for row in rows] == ["stage", "0", "1", "2"]
+    assert total.startswith("total ")
+
+
+def test_programs_read_json(capfd: Capture) -> None:
+    plan = json.loads(output(capfd, "--json", "--set=pipeline.partition=[2, 5]"))
+    assert [len(stage["cells"]) for stage in plan["stages"]] == [2, 5]
+    assert plan["stages"][0]["cells"][0] == "source_embedding"
+    assert plan["micro_batch"]["source_ids"]["dtype"] == "int32"
+
+
+def test_more_devices_than_there_are_can_be_planned_for(capfd: Capture) -> None:
+    text = output(capfd, "--set=num_layers=30", "--set=pipeline.num_stages=16")
+    assert len(text.splitlines()) == 18
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--set=pipeline.num_stages=8"], "num_stages (8)"),
+        (["--set=pipeline.partition=[2, 6]"], "partition"),
+        (["--set=pipeline.num_stages=0"], "num_stages (0) must be at least 1"),
+        (["--set=pipeline.num_stages=2.5"], "pipeline.num_stages must be an int"),
+    ],
+)
+def test_a_cut_that_cannot_be_made_is_told(capfd: Capture, flags: list[str], words: str) -> None:
+    assert words in refusal(capfd, "plan", MODEL, *flags)

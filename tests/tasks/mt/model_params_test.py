@@ -1,0 +1,70 @@
+"""The knobs of translation models, and where each of them ends up."""
+
+import enum
+
+import pytest
+
+from lingpipe.hyperparams import Params
+from lingpipe.input.folder_corpus import Directions
+from lingpipe.learner.schedules import Cosine, InverseSquareRoot
+from lingpipe.task.model_params import make_experiment
+from tasks.mt.model_params import TranslationModel
+
+
+def at(params: Params, path: str) -> object:
+    value: object = params
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "paths"),
+    [
+        ("num_layers", 3, ["task.model.num_encoder_layers", "task.model.num_decoder_layers"]),
+        ("model_dim", 64, ["task.model.model_dim"]),
+        ("ffn_dim", 96, ["task.model.ffn_dim"]),
+        ("num_heads", 4, ["task.model.num_heads"]),
+        ("dropout", 0.25, ["task.model.dropout"]),
+        ("label_smoothing", 0.2, ["task.model.label_smoothing"]),
+        ("vocabulary_size", 500, ["input.vocab_size"]),
+        ("corpus", "my/corpus", ["input.corpus"]),
+        ("directions", Directions.to_english, ["input.directions"]),
+        ("length_multiple", 4, ["input.length_multiple"]),
+        ("temperature", 2.0, ["input.temperature"]),
+        ("tokens_per_batch", 4096, ["input.tokens_per_batch"]),
+        ("peak_learning_rate", 0.5, ["learner.schedule.peak"]),
+        ("warmup_steps", 7, ["learner.schedule.warmup_steps"]),
+        ("max_steps", 11, ["train.max_steps"]),
+        ("num_stages", 3, ["pipeline.num_stages"]),
+        ("num_micro_batches", 6, ["pipeline.num_micro_batches"]),
+    ],
+)
+def test_a_knob_fills_its_fields_and_no_other(knob: str, value: object, paths: list[str]) -> None:
+    plain = make_experiment(TranslationModel)
+    text = value.value if isinstance(value, enum.Enum) else value
+    turned = make_experiment(TranslationModel, [f"{knob}={text}"])
+    assert [difference.path for difference in plain.diff(turned)] == paths
+    assert all(at(turned, path) == value for path in paths)
+
+
+def test_every_knob_is_tested_here() -> None:
+    marks = test_a_knob_fills_its_fields_and_no_other.pytestmark  # type: ignore[attr-defined]
+    tested = {case[0] for case in marks[0].args[1]}
+    assert {field.name for field in TranslationModel().fields()} == {*tested, "decay"}
+
+
+def test_a_cosine_reaches_zero_at_the_last_step() -> None:
+    plain = make_experiment(TranslationModel).learner
+    turned = make_experiment(TranslationModel, ["decay=cosine", "max_steps=9000"]).learner
+    assert isinstance(at(plain, "schedule"), InverseSquareRoot.Params)
+    assert isinstance(at(turned, "schedule"), Cosine.Params)
+    assert at(turned, "schedule.total_steps") == 9000
+    for field in ("peak", "warmup_steps"):
+        assert at(turned, f"schedule.{field}") == at(plain, f"schedule.{field}")
+
+
+def test_the_optimiser_is_that_of_the_paper() -> None:
+    learner = make_experiment(TranslationModel).learner
+    assert at(learner, "optimizer.beta_2") == 0.98
+    assert at(learner, "optimizer.epsilon") == 1e-9
