@@ -6,6 +6,7 @@ lines from the last noted place on. No file stays open, or a thousand pairs woul
 handles that a process may have; only gzipped files do, unpacked into an unnamed temporary file.
 """
 
+import io
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -50,7 +51,12 @@ class IndexedLines(Sequence[str]):
         with open_bytes(path) as file:
             if path.suffix == ".gz":
                 self._unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - Lives as long as self.
-            self._places = self._scan(file)
+            try:
+                self._places = self._scan(file)
+            except TextError:
+                if self._unpacked is not None:
+                    self._unpacked.close()
+                raise
 
     def __len__(self) -> int:
         """How many lines there are."""
@@ -159,6 +165,6 @@ class IndexedLines(Sequence[str]):
         try:
             text.decode("utf-8")
         except UnicodeDecodeError:
-            for number, line in enumerate(text.split(b"\n"), start=self._count + 1):
+            for number, line in enumerate(io.BytesIO(text), start=self._count + 1):
                 decode_line(line, str(self.path), number)  # Raises at the line that is wrong.
             raise

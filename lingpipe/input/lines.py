@@ -58,12 +58,13 @@ def decode_line(line: bytes, name: str, number: int) -> str:
     Raises:
         TextError: it is not UTF-8; the message has `name` and `number`.
     """
-    if line.endswith(b"\n"):
+    ends = line.endswith(b"\n")
+    if ends:
         line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _not_utf8(error, line, name, number) from error
+        raise _not_utf8(error, line, name, number, is_cut=not ends) from error
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -123,8 +124,10 @@ def _reading(stream: Iterable[bytes], name: str) -> Iterator[bytes]:
         raise broken_stream(error, name) from error
 
 
-def _not_utf8(error: UnicodeDecodeError, line: bytes, name: str, number: int) -> TextError:
-    if error.end == len(line) and error.reason == "unexpected end of data":
+def _not_utf8(
+    error: UnicodeDecodeError, line: bytes, name: str, number: int, *, is_cut: bool
+) -> TextError:
+    if is_cut and error.end == len(line) and error.reason == "unexpected end of data":
         what = "ends in the middle of a character"
         advice = "The file was probably cut short; copy it again."
     elif number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):

@@ -250,6 +250,8 @@ class ParallelInput(Input):
         budget = self.params.budget()
         sample = self._examples(np.arange(min(self.window_examples, _MIN_WINDOW)))
         lengths = sample.lengths[(sample.lengths <= self.params.max_length).all(axis=1)]
+        if not len(lengths):  # Training refuses them and says so; the table can be had.
+            lengths = sample.lengths
         plan = plan_batches(lengths, budget)
         padded = sum(
             len(rows) * int(budget.padded(lengths[rows].max(axis=0)).sum()) for rows in plan

@@ -44,6 +44,13 @@ def test_it_agrees_with_the_streaming_reader(
     assert list(indexed) == list(read_lines(path))
 
 
+def test_a_wrong_byte_at_the_end_of_a_line_is_no_cut_file(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes("un café\nok\n".encode("latin-1"))
+    with pytest.raises(TextError, match="line 1 is not UTF-8: it has byte 0xe9 at byte 7"):
+        IndexedLines(path)
+
+
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"])
 def test_an_empty_file_has_no_lines(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "text").write_bytes(data)

@@ -100,6 +100,12 @@ def test_a_file_cut_in_the_middle_of_a_character(tmp_path: Path, name: str) -> N
     )
 
 
+def test_a_wrong_byte_at_the_end_of_a_line_is_no_cut_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "un café\nok\n".encode("latin-1"))
+    with pytest.raises(TextError, match="line 1 is not UTF-8: it has byte 0xe9 at byte 7"):
+        list(read_lines(path))
+
+
 def test_utf_16_is_recognised(tmp_path: Path) -> None:
     path = written(tmp_path, "hello\n".encode("utf-16"))
     with pytest.raises(TextError, match="line 1 is not UTF-8: it begins with the byte order mark"):

@@ -451,7 +451,7 @@ def test_a_step_that_is_not_finite_moves_nothing_and_the_next_one_runs() -> None
     before = {**weights_of(pipeline), **{k: v.numpy() for k, v in pipeline.slots.items()}}
     bad = dense_batch(6)
     bad["x"][4, 1] = math.inf
-    with pytest.raises(NonFiniteError, match=r"Step 1: loss (inf|nan), .*No update was applied\..*helps"):
+    with pytest.raises(NonFiniteError, match=r"loss (inf|nan), .*No update was applied\..*helps"):
         pipeline.train_step(bad)
     after = {**weights_of(pipeline), **{k: v.numpy() for k, v in pipeline.slots.items()}}
     assert_equal_arrays(after, before, rtol=0, atol=0)
