@@ -69,12 +69,15 @@ def widen_signature(
 
 def _spec(name: str, array: np.ndarray) -> tf.TensorSpec:
     try:
-        dtype = tf.as_dtype(array.dtype)
-    except TypeError as error:
+        # TensorFlow takes any object for a text, and finds out later.
+        dtype = None if array.dtype.hasobject else tf.as_dtype(array.dtype)
+    except TypeError:
+        dtype = None
+    if dtype is None:
         raise BatchError(
             f"Batch entry {name!r} has the NumPy dtype {array.dtype}, of which TensorFlow makes no "
             "tensor; convert it to numbers, such as int32 or float32."
-        ) from error
+        )
     return tf.TensorSpec([None, *array.shape[1:]], dtype)
 
 

@@ -491,4 +491,4 @@ def test_an_explicit_partition_is_followed() -> None:
 @pytest.mark.parametrize("field", ("num_stages", "num_micro_batches"))
 def test_counts_below_one_are_refused(field: str) -> None:
     with pytest.raises(ParamsError, match=rf"{field} \(0\) must be at least 1\."):
-        Pipeline.Params(**{field: 0}).validate()
+        Pipeline.Params().copy(**{field: 0}).validate()

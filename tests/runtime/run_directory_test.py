@@ -1,11 +1,11 @@
 """A run directory: who may write to it, and with which params a run in it may go on."""
 
 import contextlib
-import multiprocessing
-import os
-from collections.abc import Iterator
-from multiprocessing.synchronize import Event
+import fcntl
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -197,35 +197,37 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, path: str) -> None:
         pass
 
 
-def _holds(path: Path, counter: Path, start: Event, rounds: int) -> None:
-    """Takes the lock again and again; inside, nobody else may be inside."""
-    start.wait()
-    for _ in range(rounds):
-        with contextlib.suppress(RunDirectoryError), RunDirectory(path).locked():
-            alone = os.open(counter, os.O_CREAT | os.O_EXCL)  # Fails if another is inside.
-            os.close(alone)
-            counter.unlink()
+def _remove_file(lock: Path) -> None:
+    lock.unlink()
 
 
-@pytest.fixture
-def processes() -> Iterator[list[multiprocessing.process.BaseProcess]]:
-    started: list[multiprocessing.process.BaseProcess] = []
-    yield started
-    for process in started:
-        process.kill()
+def _remove_folder(lock: Path) -> None:
+    shutil.rmtree(lock.parent)
 
 
-def test_processes_that_come_and_go_never_hold_it_together(
-    tmp_path: Path, processes: list[multiprocessing.process.BaseProcess]
+def _replace(lock: Path) -> None:
+    lock.unlink()
+    lock.write_text("")
+
+
+@pytest.mark.parametrize("end", [_remove_file, _remove_folder, _replace])
+def test_a_file_that_its_holder_has_removed_meanwhile_is_not_taken_for_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[[Path], None]
 ) -> None:
-    """Each removes the file and the folder that the next one is about to lock."""
-    context = multiprocessing.get_context("spawn")
-    start = context.Event()
-    for _ in range(2):
-        arguments = (tmp_path / "runs" / "run", tmp_path / "inside", start, 300)
-        processes.append(context.Process(target=_holds, args=arguments))
-        processes[-1].start()
-    start.set()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
+    """The first trainer may end between the moments in which the second opens and locks."""
+    run = RunDirectory(tmp_path / "run")
+    flock, files = fcntl.flock, []
+
+    def flock_late(file: IO[bytes], operation: int) -> None:
+        if not files:
+            end(run.path / ".lock")
+        files.append(file)
+        flock(file, operation)
+
+    monkeypatch.setattr("fcntl.flock", flock_late)
+    with run.locked():
+        assert len(files) == 2
+        assert files[0].closed
+        with pytest.raises(RunDirectoryError, match="Another process"), run.locked():
+            pass
+    assert names(tmp_path) == []
