@@ -77,10 +77,12 @@ def initial_value(
         return tf.fill(shape, tf.constant(initializer.scale, tf.float32))
     key = key_of(seed, path)
     halves = tf.constant([key & 0x7FFFFFFF, (key >> 32) & 0x7FFFFFFF], tf.int32)
+    # Named, since the generator that TensorFlow would choose depends on the device.
+    philox = "philox"
     if initializer.distribution is Distribution.uniform:
-        values = tf.random.stateless_uniform(shape, halves, -1.0, 1.0)
+        values = tf.random.stateless_uniform(shape, halves, -1.0, 1.0, alg=philox)
     elif initializer.distribution is Distribution.normal:
-        values = tf.random.stateless_normal(shape, halves)
+        values = tf.random.stateless_normal(shape, halves, alg=philox)
     else:
-        values = tf.random.stateless_truncated_normal(shape, halves)
+        values = tf.random.stateless_truncated_normal(shape, halves, alg=philox)
     return values * initializer.scale

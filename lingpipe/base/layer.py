@@ -181,15 +181,26 @@ class Layer(tf.Module, Parameterized):
         Args:
           params: frozen params; `params.build(scope)` is the usual way here.
           scope: where the layer is built; its device is the current `tf.device`.
+
+        Raises:
+          ValueError: two of them have one name, or one that every layer uses.
         """
         super().__init__()
+        weights, children = params.weights(), params.children()
+        for name in (*weights, *children):
+            is_twice = name in weights and name in children
+            if is_twice or name in ("params", "path") or hasattr(type(self), name):
+                raise ValueError(
+                    f"{name!r} cannot be the name of a weight or child of "
+                    f"{type(self).__qualname__}: it is taken. Choose another name."
+                )
         self.params = params
         if params.share_weights:
             scope = dataclasses.replace(scope, weights_path=params.share_weights)
         self.path = scope.path
-        for name, weight in params.weights().items():
+        for name, weight in weights.items():
             setattr(self, name, scope.variable(name, weight))
-        for name, child in params.children().items():
+        for name, child in children.items():
             setattr(self, name, child.build(scope.child(name)))
 
     def __call__(self, inputs: Any, context: Context) -> Any:

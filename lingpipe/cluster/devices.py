@@ -7,6 +7,7 @@ is how a pipeline runs, and is tested, on a laptop.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 
 import tensorflow as tf
@@ -40,7 +41,9 @@ def stage_devices(num_stages: int, device_type: DeviceType = DeviceType.auto) ->
         )
     if device_type is not DeviceType.cpu and len(gpus) >= num_stages:
         for gpu in gpus:
-            tf.config.experimental.set_memory_growth(gpu, True)
+            # Once TensorFlow has started, how it takes memory is settled.
+            with contextlib.suppress(RuntimeError):
+                tf.config.experimental.set_memory_growth(gpu, True)
         return [f"/GPU:{index}" for index in range(num_stages)]
     return _logical_cpus(num_stages)
 

@@ -116,23 +116,46 @@ def beam_search(
     state = state_tensors(initial_state, tf.cast(batch_size, tf.int32) * beam_size)
     live, finished = _beginning(batch_size, beam_size, steps, begin_id, max_lengths)
     forbidden_ids = tuple(forbidden_ids)
+    alpha = length_penalty_alpha
+    rules = _Rules(end_id, max_lengths, beam_size, alpha, nbest, forbidden_ids, prefix_ids)
+    finished = _search(step, state, live, finished, rules, steps)
+    return BeamOutput(*[leaf[:, :nbest] for leaf in finished])
+
+
+class _Rules(NamedTuple):
+    """What the caller of `beam_search` asked for."""
+
+    end_id: int
+    max_lengths: tf.Tensor
+    beam_size: int
+    alpha: float
+    nbest: int
+    forbidden_ids: tuple[int, ...]
+    prefix_ids: tf.Tensor | None
+
+
+def _search(
+    step: Step, state: State, live: _Live, finished: _Finished, rules: _Rules, steps: tf.Tensor
+) -> _Finished:
+    """Extends the live hypotheses until none is left that could still be among the best."""
+    max_lengths, beam_size = rules.max_lengths, rules.beam_size
 
     def advance(
         time: tf.Tensor, live: _Live, finished: _Finished, cache: State
     ) -> tuple[tf.Tensor, _Live, _Finished, State]:
         logits, new_state = step(tf.reshape(live.last_ids, [-1]), time, with_cache(state, cache))
         forced = None
-        if prefix_ids is not None:
-            forced = tf.repeat(prefix_ids_at(prefix_ids, time), beam_size, axis=0)  # [B*K]
-        chances = next_log_probabilities(logits, forbidden_ids, forced)  # [B*K, V]
+        if rules.prefix_ids is not None:
+            forced = tf.repeat(prefix_ids_at(rules.prefix_ids, time), beam_size, axis=0)  # [B*K]
+        chances = next_log_probabilities(logits, rules.forbidden_ids, forced)  # [B*K, V]
         candidates = _extend(live, chances, time, beam_size)
         exists = _has_place(candidates, finished)  # [B, K]
         # Reaching the maximum length ends a hypothesis as the end of sentence does.
-        ends = (candidates.last_ids == end_id) | (time + 1 >= max_lengths[:, None])
-        finished = _admit(finished, candidates, exists & ends, time + 1, length_penalty_alpha)
+        ends = (candidates.last_ids == rules.end_id) | (time + 1 >= max_lengths[:, None])
+        finished = _admit(finished, candidates, exists & ends, time + 1, rules.alpha)
         live = _survivors(candidates, exists & ~ends)
-        bound = _best_reachable(live, time + 1, max_lengths, length_penalty_alpha)  # [B]
-        live = _stopped(live, bound <= finished.scores[:, nbest - 1])
+        bound = _best_reachable(live, time + 1, max_lengths, rules.alpha)  # [B]
+        live = _stopped(live, bound <= finished.scores[:, rules.nbest - 1])
         new_cache = _follow(cache_of(new_state), candidates.parents, beam_size)
         return time + 1, live, finished, new_cache
 
@@ -148,7 +171,7 @@ def beam_search(
         ),
         maximum_iterations=steps,
     )
-    return BeamOutput(*[leaf[:, :nbest] for leaf in finished])
+    return finished
 
 
 def _check_request(beam_size: int, nbest: int, alpha: float) -> None:

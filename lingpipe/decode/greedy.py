@@ -44,9 +44,7 @@ def greedy_search(
     forbidden_ids: Sequence[int] = (),
     prefix_ids: tf.Tensor | None = None,
 ) -> BeamOutput:
-    """Returns one hypothesis a sentence, the same as a beam search of one beam, for less work.
-
-    Ties go to the lower id. The loop ends with the last sentence's end.
+    """Returns one hypothesis a sentence (N = 1), that of a beam search of one beam, for less work.
 
     Args:
       step: The model, see `lingpipe.decode.step`; it is given rows B.
@@ -57,11 +55,8 @@ def greedy_search(
       max_lengths: int32 [B], each sentence's own greatest length, the end of sentence and a
         prefix counted; a sentence that reaches it is cut there.
       length_penalty_alpha: Changes the score that is returned, not the choice of tokens.
-      forbidden_ids: Ids never chosen.
+      forbidden_ids: Ids never chosen; of the others, ties go to the lower id.
       prefix_ids: int32 [B, P], ids that each sentence begins with, then zeros.
-
-    Returns:
-      BeamOutput with N = 1.
 
     Raises:
       DecodeError: When forbidden_ids cannot be honoured.
@@ -83,13 +78,7 @@ def greedy_search(
         lives = sentences.lives & (sentences.last_ids != end_id) & (time + 1 < max_lengths)
         return time + 1, sentences._replace(lives=lives), cache_of(new_state)
 
-    start = _Sentences(
-        ids=tf.zeros([batch_size, steps], tf.int32),
-        last_ids=tf.fill([batch_size], begin_id),
-        lengths=tf.zeros([batch_size], tf.int32),
-        log_probabilities=tf.zeros([batch_size]),
-        lives=max_lengths > 0,
-    )
+    start = _beginning(batch_size, steps, begin_id, max_lengths)
     _, sentences, _ = tf.while_loop(
         lambda time, sentences, cache: tf.reduce_any(sentences.lives),
         advance,
@@ -102,6 +91,19 @@ def greedy_search(
         maximum_iterations=steps,
     )
     return _output(sentences, length_penalty_alpha)
+
+
+def _beginning(
+    batch_size: int | tf.Tensor, steps: tf.Tensor, begin_id: int, max_lengths: tf.Tensor
+) -> _Sentences:
+    """Sentences before their first token; those of maximum length 0 are over."""
+    return _Sentences(
+        ids=tf.zeros([batch_size, steps], tf.int32),
+        last_ids=tf.fill([batch_size], begin_id),
+        lengths=tf.zeros([batch_size], tf.int32),
+        log_probabilities=tf.zeros([batch_size]),
+        lives=max_lengths > 0,
+    )
 
 
 def _extend(

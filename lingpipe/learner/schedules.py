@@ -31,6 +31,10 @@ class Schedule(Parameterized, abc.ABC):
     class Params(Parameterized.Params):
         """The params of a schedule; each kind adds its own fields."""
 
+        def for_run(self, max_steps: int) -> Schedule.Params:
+            """The schedule of a run of `max_steps` updates; most kinds do not depend on it."""
+            return self
+
     def __init__(self, params: Params) -> None:
         """Keeps the params; they are checked when built."""
         self.params = params
@@ -116,7 +120,8 @@ class Cosine(Schedule):
         """Peak, floor and when each is reached."""
 
         peak: float = REQUIRED  # The highest learning rate, that of update `warmup_steps`.
-        total_steps: int = REQUIRED  # The update from which on the rate is the floor.
+        # The update from which on the rate is the floor; None: the last of the run.
+        total_steps: int | None = None
         warmup_steps: int = 0  # Updates up to the peak; 0 and 1 both start next to or at it.
         floor: float = 0.0  # The lowest learning rate after the warm-up.
 
@@ -131,7 +136,7 @@ class Cosine(Schedule):
                     "warmup_steps",
                     f"warmup_steps ({self.warmup_steps}) must not be negative; use 0 for none.",
                 )
-            if self.total_steps <= max(self.warmup_steps, 0):
+            if self.total_steps is not None and self.total_steps <= max(self.warmup_steps, 0):
                 yield (
                     "total_steps",
                     f"total_steps ({self.total_steps}) must be greater than warmup_steps "
@@ -139,10 +144,18 @@ class Cosine(Schedule):
                     "of steps of the whole run, train.max_steps.",
                 )
 
+        def for_run(self, max_steps: int) -> Schedule.Params:
+            if self.total_steps is not None:
+                return self
+            # A run that ends in its warm-up never sees the wave.
+            return self.copy(total_steps=max(max_steps, self.warmup_steps + 1))
+
     params: Params
 
     def _rate(self, step: int) -> float:
         params = self.params
+        if params.total_steps is None:
+            raise ValueError("total_steps is None; set it, or let for_run(max_steps) set it.")
         if step < params.warmup_steps:
             return params.peak * step / params.warmup_steps
         done = (step - params.warmup_steps) / (params.total_steps - params.warmup_steps)

@@ -116,9 +116,8 @@ class Pipeline(Parameterized):
           micro_batch: typical shapes of a micro-batch, for balancing.
           seed: seed of initial weights and of dropout.
           compute_dtype: dtype of activations; weights and gradients are float32.
-          signature: specs of the batch entries with unknown dimensions where batches differ. None:
-            taken from the first batch, and a dimension that turns out to vary is opened then, at
-            the price of one more trace.
+          signature: specs of the batch entries, dimensions unknown where batches differ. None:
+            those of the first batch; what varies later is opened then, for one more trace.
 
         Raises:
           PartitionError: the cells cannot be cut as asked.

@@ -275,7 +275,7 @@ def _check_sums(outputs: Any, where: str) -> None:
 
 def _scope_name(cell: str) -> str:
     """A cell's name in the characters that the name of an operation may have."""
-    return re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", f"cell_{cell}" if cell[:1] in "_/>-" else cell)
+    return re.sub(r"^(?![A-Za-z0-9.])", "cell", re.sub(r"[^A-Za-z0-9_./-]", "_", cell))
 
 
 def _floats(structure: Any) -> list[tf.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lingpipe.cluster.devices import stage_devices
+from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.plan import Plan, make_plan
 from lingpipe.task.experiment import Experiment
@@ -49,10 +50,17 @@ def build_pipeline(experiment: Experiment.Params, task: Task) -> Pipeline:
     params = experiment.pipeline
     return params.build(
         cells=task.cells(),
-        learner=experiment.learner.build(),
+        learner=_learner(experiment),
         devices=stage_devices(params.num_stages, experiment.cluster.device_type),
         micro_batch=task.micro_batch(params.num_micro_batches),
         seed=experiment.train.seed,
         compute_dtype=experiment.train.dtype.tensorflow,
         signature=task.signature(),
     )
+
+
+def _learner(experiment: Experiment.Params) -> Learner:
+    """The learner, its schedule fitted to the length of the run."""
+    params = experiment.learner
+    schedule = params.schedule.for_run(experiment.train.max_steps)
+    return params.copy(schedule=schedule).build()

@@ -53,8 +53,8 @@ class Outcome:
 def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
     """Trains to `train.max_steps`, from the last checkpoint in `logdir` if there is one.
 
-    Everything that can be wrong with the params, the corpus or the folder is found before anything
-    is written.
+    Whatever is wrong with the params, the devices, the files of the corpus or the folder is found
+    before anything is written.
 
     Raises:
       UserError: params, corpus, devices or folder cannot be used.
@@ -149,6 +149,8 @@ class Trainer:
                     if interruption.name:
                         break
         step = self._pipeline.step
+        if interruption.name and step not in self._store.steps():
+            self._save()  # The signal came while the step's evaluation ran.
         if step < last:
             progress.note(
                 f"{interruption.name}: saved at step {step}. The same command goes on from there."
@@ -174,10 +176,14 @@ class Trainer:
             log.log_training(step, _training_row(metrics, timed))
         saves = self._is_due(step, self._params.checkpoint_every_steps)
         if saves or interruption.name:
-            state = {"cursor": self._cursor.to_record()}
-            self._store.save(step, checkpoint_tensors(self._pipeline), state)
+            self._save()
         if saves or self._is_due(step, self._params.evaluate_every_steps):
             self._evaluate(log, progress, interruption)
+
+    def _save(self) -> None:
+        """Saves all that the run needs to go on from the step just done."""
+        state = {"cursor": self._cursor.to_record()}
+        self._store.save(self._pipeline.step, checkpoint_tensors(self._pipeline), state)
 
     def _is_due(self, step: int, every: int) -> bool:
         """Whether something that is done every so many steps, and at the end, is due."""

@@ -90,7 +90,7 @@ class TranslationModel(ModelParams):
 
         peak, warmup_steps = self.peak_learning_rate, self.warmup_steps
         if self.decay is Decay.cosine:
-            return Cosine.Params(peak=peak, warmup_steps=warmup_steps, total_steps=self.max_steps)
+            return Cosine.Params(peak=peak, warmup_steps=warmup_steps)
         return InverseSquareRoot.Params(peak=peak, warmup_steps=warmup_steps)
 
     def input_params(self) -> ParallelInput.Params:

@@ -122,3 +122,18 @@ def test_inconsistent_params_are_refused_with_their_values(
 def test_schedules_need_no_tensorflow() -> None:
     code = "import sys, lingpipe.learner.schedules; sys.exit('tensorflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_cosine_without_a_length_takes_that_of_the_run() -> None:
+    params = Cosine.Params(peak=1.0, warmup_steps=2)
+    assert params.for_run(6) == Cosine.Params(peak=1.0, warmup_steps=2, total_steps=6)
+    assert params.copy(total_steps=4).for_run(6).total_steps == 4
+    # A run that ends within the warm-up only climbs.
+    assert params.copy(warmup_steps=10).for_run(3).build().learning_rate(3) == 0.3
+    with pytest.raises(ValueError, match="total_steps is None; set it"):
+        params.build().learning_rate(1)
+
+
+def test_other_schedules_do_not_depend_on_the_length_of_the_run() -> None:
+    params = Constant.Params(value=0.5)
+    assert params.for_run(6) is params

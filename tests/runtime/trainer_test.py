@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.__main__ import main
+from lingpipe.pipeline.builder import Pipeline
 from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.run_directory import RunDirectory
 from lingpipe.task.experiment import Experiment
@@ -173,6 +174,27 @@ def test_a_signal_saves_and_the_same_command_goes_on(
         )
     assert main(arguments) == 0
     assert_same_run(logdir, micro_run)
+
+
+def test_a_signal_during_an_evaluation_ends_it_and_saves(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a step that would not have been saved otherwise."""
+    evaluate_step = Pipeline.evaluate_step
+    evaluated = []
+
+    def evaluate_and_signal(self: Pipeline, batch: Any) -> dict[str, float]:
+        evaluated.append(self.step)
+        if self.step == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate_step(self, batch)
+
+    monkeypatch.setattr(Pipeline, "evaluate_step", evaluate_and_signal)
+    logdir = tmp_path / "run"
+    assert main(train_arguments(corpus, logdir, train__evaluate_every_steps=1)) == 75
+    assert CheckpointStore(logdir / "checkpoints").steps() == [3]
+    assert [row["step"] for row in rows(logdir / "eval.jsonl")] == [1, 2]
+    assert evaluated.count(3) == 1 < evaluated.count(2)
 
 
 @pytest.fixture(scope="module")

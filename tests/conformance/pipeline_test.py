@@ -1,0 +1,48 @@
+"""Every list of cells keeps its promise when activations are computed again, and fits its plan.
+
+That stages change nothing is in stages_test.py; here they run 1F1B and rematerialise.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from lingpipe.base.layer import Scope
+from lingpipe.pipeline.plan import make_plan
+from tests.conformance.cases import CELL_LISTS, specs_of
+from tests.pipeline.small_models import (
+    assert_equal_arrays,
+    gradients_of,
+    make_recorder,
+    reference_step,
+)
+
+every_model = pytest.mark.parametrize("name", CELL_LISTS)
+
+
+@every_model
+def test_what_is_computed_again_changes_neither_loss_nor_gradients(name: str) -> None:
+    model = CELL_LISTS[name]
+    batch = dict(model.batch)
+    expected = reference_step(model.cells, batch)
+    for remat in ("layer", "stage"):
+        pipeline = make_recorder(model.cells, 2, 2, "1f1b", remat, micro_batch=specs_of(batch))
+        result = pipeline.train_step(batch)
+        assert result.sums == pytest.approx(expected.sums, rel=1e-5)
+        assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+        assert_equal_arrays(gradients_of(pipeline), expected.gradients, atol=1e-6)
+        pipeline.close()
+
+
+@every_model
+def test_the_plan_counts_the_weights_that_are_built(name: str) -> None:
+    model = CELL_LISTS[name]
+    scope = Scope()
+    for cell, params in model.cells.items():
+        params.build(scope.child(cell))
+    built = sum(variable.shape.num_elements() for variable in scope.variables.values())
+    for num_stages in (1, 2, 4):
+        plan = make_plan(model.cells, num_stages, specs_of(dict(model.batch)))
+        assert plan.weights == built
+        assert len(plan.stages) == num_stages
+        assert sum(plan.shares()) == pytest.approx(1.0)

@@ -1,0 +1,442 @@
+"""A step that fails says where, moves nothing, hangs nothing and keeps nothing alive."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.base.context import Context
+from lingpipe.learner.learner import Learner
+from lingpipe.pipeline.builder import Pipeline
+from lingpipe.pipeline.errors import PipelineError
+from lingpipe.pipeline.executor import Executor
+from lingpipe.pipeline.micro_batch import MicroBatch
+from lingpipe.pipeline.schedule import gpipe
+from tests.pipeline.small_models import (
+    Batch,
+    Cell,
+    Cells,
+    Dense,
+    Source,
+    SquareLoss,
+    assert_equal_arrays,
+    dense_batch,
+    dense_cells,
+    make_learner,
+    make_pipeline,
+    weights_of,
+)
+
+POISONED = 17.0  # The value at which a `Fragile` cell fails.
+
+
+class Fragile(Cell):
+    """x -> x, but fails at a poisoned example, in the way that its params say."""
+
+    class Params(Cell.Params):
+        keys = ["poison"]
+        way: str = "assert"
+
+    params: Params
+
+    def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
+        poison = context.batch["poison"]
+        if self.params.way == "assert":
+            tf.debugging.assert_none_equal(poison, POISONED, message="poisoned example")
+            return inputs
+        if self.params.way == "backward":
+            return fails_backward(inputs, poison)
+        return inputs + tf.reshape(run_in_python(self.params.way, poison), [-1, 1])
+
+
+def run_in_python(way: str, poison: tf.Tensor) -> tf.Tensor:
+    """Zeros [B], unless one is poisoned: then it raises, or sleeps, in Python."""
+    errors: dict[str, BaseException] = {
+        "python": RuntimeError("poisoned example"),
+        "interrupt": KeyboardInterrupt("poisoned example"),
+        "exit": SystemExit("poisoned example"),
+    }
+
+    def look(values: np.ndarray) -> np.ndarray:
+        if POISONED in values:
+            if way == "sleep":
+                time.sleep(0.5)
+            else:
+                raise errors[way]
+        return np.zeros_like(values)
+
+    return tf.numpy_function(look, [poison], tf.float32)
+
+
+@tf.custom_gradient
+def fails_backward(
+    inputs: tf.Tensor, poison: tf.Tensor
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, None]]]:
+    """x, whose gradient fails at a poisoned example."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        message = "poisoned example"
+        check = tf.debugging.assert_none_equal(poison, POISONED, message=message)
+        with tf.control_dependencies([check]):
+            return tf.identity(upstream), None
+
+    return tf.identity(inputs), gradient
+
+
+def fragile_cells(way: str) -> Cells:
+    return {
+        "source": Source.Params(),
+        "dense_0": Dense.Params(),
+        "fragile": Fragile.Params(way=way),
+        "dense_1": Dense.Params(),
+        "loss": SquareLoss.Params(),
+    }
+
+
+def fragile_batch(poisoned_micro_batch: int | None, seed: int = 0) -> Batch:
+    """Eight examples, two for each of four micro-batches."""
+    poison = np.zeros(8, np.float32)
+    if poisoned_micro_batch is not None:
+        poison[2 * poisoned_micro_batch + 1] = POISONED
+    return {**dense_batch(8, seed), "poison": poison}
+
+
+def make_fragile(way: str, schedule: str = "gpipe", remat: str = "none") -> Pipeline:
+    """Four stages, the fragile cell alone on stage 2."""
+    partition = [1, 1, 1, 2]
+    return make_pipeline(fragile_cells(way), 4, 4, schedule, remat, partition=partition)
+
+
+@pytest.mark.parametrize(
+    ("way", "schedule", "remat", "phase"),
+    [
+        ("assert", "gpipe", "none", "forward"),
+        ("assert", "1f1b", "stage", "forward"),
+        ("python", "gpipe", "layer", "forward"),
+        ("python", "1f1b", "none", "forward"),
+        ("interrupt", "gpipe", "none", "forward"),
+        ("exit", "gpipe", "none", "forward"),
+        ("backward", "gpipe", "none", "backward"),
+        ("backward", "1f1b", "stage", "backward"),
+    ],
+)
+def test_a_failure_says_where_moves_nothing_and_the_next_step_runs(
+    way: str, schedule: str, remat: str, phase: str
+) -> None:
+    pipeline, untouched = make_fragile(way, schedule, remat), make_fragile(way, schedule, remat)
+    for each in (pipeline, untouched):
+        each.train_step(fragile_batch(None))
+    before = weights_of(pipeline)
+    start = time.perf_counter()
+    words = (
+        rf"Stage 2 \(cell fragile, device /CPU:2\) failed in the {phase} pass of micro-batch 3: "
+        r"\w+Error: .*poisoned example"
+    )
+    with pytest.raises(PipelineError, match=words) as failure:
+        pipeline.train_step(fragile_batch(3))
+    assert time.perf_counter() - start < 2.0
+    assert "function_node" not in str(failure.value)
+    assert isinstance(failure.value.__cause__, tf.errors.OpError)
+    assert pipeline.step == 1
+    assert_equal_arrays(weights_of(pipeline), before, rtol=0, atol=0)
+    # What the failed step accumulated is gone.
+    batch = fragile_batch(None, seed=1)
+    assert pipeline.train_step(batch) == untouched.train_step(batch)
+    assert_equal_arrays(weights_of(pipeline), weights_of(untouched), rtol=0, atol=0)
+    pipeline.close()
+    untouched.close()
+
+
+@pytest.mark.parametrize("micro_batch", (0, 1, 2))
+def test_whichever_micro_batch_fails_nothing_hangs(micro_batch: int) -> None:
+    pipeline = make_fragile("assert", "1f1b")
+    for _ in range(3):
+        with pytest.raises(PipelineError, match=f"micro-batch {micro_batch}: .*poisoned"):
+            pipeline.train_step(fragile_batch(micro_batch))
+        with pytest.raises(PipelineError, match=f"forward pass of micro-batch {micro_batch}"):
+            pipeline.evaluate_step(fragile_batch(micro_batch))
+    assert pipeline.train_step(fragile_batch(None)).step == 1
+    pipeline.close()
+
+
+def test_control_c_ends_a_step_and_the_next_one_runs() -> None:
+    pipeline, untouched = make_fragile("sleep"), make_fragile("sleep")
+    for each in (pipeline, untouched):
+        each.train_step(fragile_batch(None))
+    before = weights_of(pipeline)
+    timer = threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT])
+    start = time.perf_counter()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.train_step(fragile_batch(0))
+    assert time.perf_counter() - start < 2.0
+    assert_equal_arrays(weights_of(pipeline), before, rtol=0, atol=0)
+    batch = fragile_batch(None, seed=1)
+    assert pipeline.train_step(batch) == untouched.train_step(batch)
+    assert_equal_arrays(weights_of(pipeline), weights_of(untouched), rtol=0, atol=0)
+    pipeline.close()
+    untouched.close()
+
+
+# ------------------------------------------------------------------ the update
+
+
+def interrupted_update(pipeline: Pipeline, act: Callable[[], Any], stage: int) -> None:
+    """Makes the update of one stage do something first."""
+    part = pipeline._stage_learners[stage]
+    update = part.update
+
+    def changed(*args: Any) -> None:
+        act()
+        update(*args)
+        part.update = update  # type: ignore[method-assign]
+
+    part.update = changed  # type: ignore[method-assign, assignment]
+
+
+def test_an_interruption_during_the_update_lets_every_stage_end_it() -> None:
+    pipeline, untouched = make_pipeline(dense_cells(5), 3, 2), make_pipeline(dense_cells(5), 3, 2)
+    untouched.train_step(dense_batch(4))
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+
+    interrupted_update(pipeline, interrupt, stage=2)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.train_step(dense_batch(4))
+    assert pipeline.step == 1
+    assert_equal_arrays(weights_of(pipeline), weights_of(untouched), rtol=0, atol=0)
+    assert pipeline.train_step(dense_batch(4, 1)) == untouched.train_step(dense_batch(4, 1))
+    pipeline.close()
+    untouched.close()
+
+
+def test_a_failed_update_says_that_weights_may_have_moved() -> None:
+    pipeline = make_pipeline(dense_cells(5), 3, 2)
+
+    def fail() -> None:
+        raise MemoryError("no room")
+
+    interrupted_update(pipeline, fail, stage=1)
+    words = (
+        r"Stage 1 \(cells dense_1 .. dense_2, device /CPU:1\) failed in the update \(other stages "
+        r"may have been updated: restore the last checkpoint\): MemoryError: no room"
+    )
+    with pytest.raises(PipelineError, match=words):
+        pipeline.train_step(dense_batch(4))
+    pipeline.close()
+
+
+def test_each_waits_for_every_stage_before_it_raises() -> None:
+    pipeline = make_pipeline(dense_cells(4), 3)
+    ended: list[int] = []
+
+    def work(stage: Any) -> None:
+        if stage.index == 0:
+            raise ValueError("first")
+        time.sleep(0.1)
+        ended.append(stage.index)
+
+    with pytest.raises(PipelineError, match=r"Stage 0 .*failed in the work: ValueError: first"):
+        Executor(pipeline.stages).each(work, "work")
+    assert sorted(ended) == [1, 2]
+    assert Executor(pipeline.stages).each(lambda stage: stage.index, "work") == [0, 1, 2]
+
+
+class BrokenLearner(Learner):
+    """Cannot be traced."""
+
+    def apply(self, *args: Any) -> None:
+        raise TypeError("no such optimiser")
+
+
+def test_an_optimiser_that_cannot_be_traced_is_found_out_before_the_first_step() -> None:
+    broken = BrokenLearner(make_learner().params)
+    with pytest.raises(TypeError, match="no such optimiser"):
+        make_pipeline(dense_cells(4), 2, learner=broken)
+
+
+# ------------------------------------------------------------------ threads and memory
+
+
+def stage_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("stage_")]
+
+
+def test_threads_end_with_their_pipeline() -> None:
+    gc.collect()
+    before = len(stage_threads())
+    pipeline = make_pipeline(dense_cells(5), 4, 2)
+    pipeline.train_step(dense_batch(4))
+    pipeline.evaluate_step(dense_batch(4))
+    assert len(stage_threads()) == before + 4
+    pipeline.close()
+    assert len(stage_threads()) == before
+    forgotten = make_pipeline(dense_cells(5), 4, 2)
+    forgotten.train_step(dense_batch(4))
+    del forgotten
+    gc.collect()
+    deadline = time.perf_counter() + 5
+    while len(stage_threads()) > before and time.perf_counter() < deadline:
+        time.sleep(0.01)
+    assert len(stage_threads()) == before
+
+
+def test_every_stage_has_a_thread_of_its_own_from_the_first_step_on() -> None:
+    """One pool for all may hand two waiting stages to one thread, which then waits for itself."""
+    pipeline = make_pipeline(dense_cells(5), 4)
+    seen: list[list[str]] = []
+    for _ in range(3):
+        barrier = threading.Barrier(4, timeout=10)
+
+        def work(_: Any, barrier: threading.Barrier = barrier) -> str:
+            barrier.wait()
+            return threading.current_thread().name
+
+        seen.append(pipeline._executor.each(work, "work"))
+    assert seen == [[f"stage_{k}_0" for k in range(4)]] * 3
+    pipeline.close()
+
+
+class Thing:
+    """Something that crosses a boundary, or that a stage keeps."""
+
+
+class FakeStage:
+    """Stands for a stage; knows how many of the things that it made are alive."""
+
+    def __init__(self, index: int, num_stages: int, fails_at: int | None = None) -> None:
+        self.index = index
+        self.device = f"/CPU:{index}"
+        self.is_last = index == num_stages - 1
+        self.cells = {f"cell_{index}": None}
+        self.sent: list[weakref.ref] = []
+        self.kept: list[weakref.ref] = []
+        self.live_at_backward: list[tuple[int, int]] = []
+        self.before: FakeStage | None = None
+        self.fails_at = fails_at
+
+    def forward(self, inputs: Any, micro_batch: Any, step: int) -> tuple[Any, list]:
+        del inputs, step
+        sent, kept = Thing(), Thing()
+        self.sent.append(weakref.ref(sent))
+        self.kept.append(weakref.ref(kept))
+        return {"loss": tf.constant(1.0)} if self.is_last else sent, [kept]
+
+    def backward(self, kept: list, gradients: list) -> list:
+        del kept, gradients
+        received = self.before.live("sent") if self.before else 0
+        self.live_at_backward.append((self.live("kept"), received))
+        if len(self.live_at_backward) - 1 == self.fails_at:
+            raise ValueError("enough")
+        return [Thing()]
+
+    def live(self, what: str) -> int:
+        return sum(reference() is not None for reference in getattr(self, what))
+
+
+def fake_stages(num_stages: int, fails_at: int | None = None) -> list[Any]:
+    """Fake stages; the last one fails at a backward pass."""
+    stages = [FakeStage(k, num_stages) for k in range(num_stages)]
+    stages[-1].fails_at = fails_at
+    for before, stage in itertools.pairwise([FakeStage(-1, num_stages), *stages]):
+        stage.before = before
+    return stages
+
+
+MICRO_BATCHES = [MicroBatch(m, {}) for m in range(6)]
+
+
+def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
+    _, middle, last = stages = fake_stages(3)
+    executor = Executor(stages)
+    executor.train(gpipe(3, 6), MICRO_BATCHES, 1)
+    # When the middle stage goes backward it has received all of the first one's tensors, and holds
+    # none: not even the last, while it waits for the gradient. (The function at work here has the
+    # one that it was given.)
+    assert [received for _, received in middle.live_at_backward] == [0] * 6
+    assert [kept for kept, _ in middle.live_at_backward] == [5, 4, 3, 2, 1, 0]
+    assert [kept for kept, _ in last.live_at_backward] == [0] * 6
+    for stage in stages:
+        assert stage.live("sent") == stage.live("kept") == 0
+    executor.close()
+
+
+def test_a_failed_step_holds_nothing_once_it_is_handled() -> None:
+    stages = fake_stages(3, fails_at=2)
+    executor = Executor(stages)
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(PipelineError):
+            executor.train(gpipe(3, 6), MICRO_BATCHES, 1)
+        assert sum(len(stage.kept) for stage in stages) >= 12
+        for stage in stages:
+            assert stage.live("sent") == stage.live("kept") == 0
+    finally:
+        gc.enable()
+    executor.close()
+
+
+def count_tensors() -> int:
+    gc.collect()
+    return sum(isinstance(thing, tf.Tensor) for thing in gc.get_objects())
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_tensors_and_memory_stay_flat_over_many_steps() -> None:
+    pipeline = make_pipeline(dense_cells(5), 3, 4, "1f1b", "layer")
+    batch, other = dense_batch(512), dense_batch(300)
+    tensors, memory = [], []
+    for _ in range(4):
+        for _ in range(50):
+            pipeline.train_step(batch)
+            pipeline.evaluate_step(other)
+        tensors.append(count_tensors())
+        memory.append(resident_bytes())
+    kept_on_purpose = tf.zeros([2])
+    assert count_tensors() == tensors[-1] + 1, kept_on_purpose
+    assert len(set(tensors)) == 1
+    assert memory[-1] - memory[0] < 4 * 2**20
+    pipeline.close()
+
+
+def test_a_script_exits_by_itself() -> None:
+    script = """
+        import time
+        from lingpipe.cluster.devices import stage_devices
+        stage_devices(3)
+        from tests.pipeline.small_models import dense_batch, dense_cells, make_pipeline
+        pipelines = [make_pipeline(dense_cells(5), 3, 2) for _ in range(2)]
+        for pipeline in pipelines:
+            pipeline.train_step(dense_batch(4))
+            pipeline.evaluate_step(dense_batch(4))
+        print(time.time())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert time.time() - float(done.stdout) < 5.0
