@@ -25,13 +25,12 @@ def test_what_is_computed_again_changes_neither_loss_nor_gradients(name: str) ->
     model = CELL_LISTS[name]
     batch = dict(model.batch)
     expected = reference_step(model.cells, batch)
-    for remat in ("layer", "stage"):
-        pipeline = make_recorder(model.cells, 2, 2, "1f1b", remat, micro_batch=specs_of(batch))
-        result = pipeline.train_step(batch)
-        assert result.sums == pytest.approx(expected.sums, rel=1e-5)
-        assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
-        assert_equal_arrays(gradients_of(pipeline), expected.gradients, atol=1e-6)
-        pipeline.close()
+    pipeline = make_recorder(model.cells, 2, 2, "1f1b", "layer", micro_batch=specs_of(batch))
+    result = pipeline.train_step(batch)
+    pipeline.close()
+    assert result.sums == pytest.approx(expected.sums, rel=1e-5)
+    assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+    assert_equal_arrays(gradients_of(pipeline), expected.gradients, atol=1e-6)
 
 
 @every_model
