@@ -7,6 +7,7 @@ milliseconds.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,9 @@ def _make_devices() -> None:
 
 def pytest_configure() -> None:
     """Settles the environment, which child processes inherit, before any test is imported."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what runs in the background so; tests of Ctrl-C need Python's own handler.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, value in thread_settings(os.cpu_count() or 1, os.environ).items():
         os.environ.setdefault(name, value)
 
