@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lingpipe.bin.quiet_import import import_quietly
+from lingpipe.errors import UserError
 from lingpipe.registry import lookup, registered_names
 from lingpipe.task.model_params import make_experiment
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints what was asked for to stdout."""
+    if arguments.list and arguments.overrides:
+        raise UserError("--list shows no values, so --set has nothing to set; use --model=NAME.")
     if arguments.list:
         for name, summary in registered_names().items():
             print(f"{name:<32} {summary}".rstrip())

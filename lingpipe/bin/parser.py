@@ -34,7 +34,9 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--logdir", required=True, metavar="DIR", help="the run directory")
+    parser.add_argument(
+        "--logdir", type=_folder, required=True, metavar="DIR", help="the run directory"
+    )
     parser.add_argument(
         "--checkpoint",
         default="last",
@@ -47,7 +49,9 @@ def _add_train(verbs: argparse._SubParsersAction) -> None:
     text = "Train a model, or go on with a run: the same command resumes it."
     parser = _verb(verbs, "train", text)
     _add_model_flags(parser)
-    parser.add_argument("--logdir", required=True, metavar="DIR", help="the run directory")
+    parser.add_argument(
+        "--logdir", type=_folder, required=True, metavar="DIR", help="the run directory"
+    )
 
 
 def _add_evaluate(verbs: argparse._SubParsersAction) -> None:
@@ -95,6 +99,13 @@ def _add_plan(verbs: argparse._SubParsersAction) -> None:
     parser = _verb(verbs, "plan", "Show how a model would be cut into stages, building nothing.")
     _add_model_flags(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _folder(text: str) -> str:
+    """A folder's name; an empty one, as of a variable that is not set, would mean this folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; write . for the current folder")
+    return text
 
 
 def _count(text: str) -> int:

@@ -53,14 +53,16 @@ class MultiHeadAttention(Layer):
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
             sizes = ("model_dim", "num_heads")
-            yield from check_positive(self, *sizes, *(["head_dim"] if self.head_dim else []))
+            yield from check_positive(self, *sizes)
             yield from check_heads(self.model_dim, self.num_heads, self.head_dim)
             yield from check_rate(self, "dropout")
 
         @property
         def width(self) -> int:
             """H, whether given or derived."""
-            return self.head_dim or self.model_dim // self.num_heads
+            if self.head_dim is not None:
+                return self.head_dim
+            return self.model_dim // self.num_heads
 
         def projection(self, num_parts: int) -> Linear.Params:
             """One product that gives `num_parts` of query, key and value side by side.

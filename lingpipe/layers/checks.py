@@ -30,7 +30,15 @@ def check_rate(params: Params, *fields: str) -> Iterator[tuple[str, str]]:
 
 
 def check_heads(model_dim: int, num_heads: int, head_dim: int | None) -> Iterable[tuple[str, str]]:
-    """Yields a message if `num_heads` heads cannot share `model_dim` evenly and no width is set."""
+    """Yields a message if `num_heads` heads cannot share `model_dim` evenly and no width is set.
+
+    A width that is set must be greater than 0.
+    """
+    if head_dim is not None and head_dim < 1:
+        yield (
+            "head_dim",
+            f"head_dim ({head_dim}) must be greater than 0; None takes model_dim / num_heads.",
+        )
     if head_dim is None and num_heads > 0 and model_dim % num_heads:
         lower = model_dim - model_dim % num_heads
         better = f"{lower} or {lower + num_heads}" if lower else f"{num_heads}"

@@ -277,4 +277,4 @@ def _build_stages(
 
 def _add_up(results: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, float]:
     """Sums of the last cell's scalars over the micro-batches."""
-    return {key: math.fsum(float(result[key]) for result in results) for key in results[0]}
+    return {key: sum(float(result[key]) for result in results) for key in results[0]}

@@ -54,7 +54,8 @@ def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
     """Trains to `train.max_steps`, from the last checkpoint in `logdir` if there is one.
 
     Whatever is wrong with the params, the devices, the files of the corpus or the folder is found
-    before anything is written.
+    before anything is written. That every example is too long is only seen once the vocabulary is
+    there.
 
     Raises:
       UserError: params, corpus, devices or folder cannot be used.

@@ -1,5 +1,6 @@
 """The input of translation from a corpus folder; `tiny` is a small corpus that ships with it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from lingpipe.input.folder_corpus import Directions, FolderCorpus
@@ -17,6 +18,12 @@ class TranslationInput(ParallelInput):
         corpus: str = TINY  # A corpus folder; "tiny" is the one in tasks/mt/data.
         languages: list[str] = []  # Keep pairs of these languages and English; empty keeps all.
         directions: Directions = Directions.both  # both, from_english or to_english.
+
+        def inconsistencies(self) -> Iterable[tuple[str, str]]:
+            """A corpus without a name, which would mean the current folder."""
+            yield from super().inconsistencies()
+            if not self.corpus:
+                yield "corpus", 'corpus is empty; name a folder, "." for this one, or "tiny".'
 
     params: Params
 

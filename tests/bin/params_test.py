@@ -87,3 +87,7 @@ def test_a_difference_is_a_line(capfd: Capture) -> None:
 )
 def test_mistakes_are_told(capfd: Capture, flags: list[str], words: str) -> None:
     assert words in refusal(capfd, "params", *flags)
+
+
+def test_a_list_has_nothing_to_set(capfd: Capture) -> None:
+    assert "--set has nothing to set" in refusal(capfd, "params", "--list", "--set", "nope=1")

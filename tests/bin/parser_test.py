@@ -23,6 +23,12 @@ def test_decoding_has_defaults() -> None:
     assert not arguments.with_scores
 
 
+@pytest.mark.parametrize("verb", ["train --model=m", "evaluate", "decode --to=fr"])
+def test_an_empty_run_directory_is_not_the_current_one(capsys: Capture, verb: str) -> None:
+    words = "argument --logdir: it is empty; write . for the current folder"
+    assert words in refused(capsys, *verb.split(), "--logdir=")
+
+
 def test_overrides_add_up_in_their_order() -> None:
     words = ["train", "--model=m", "--logdir=run", "--set", "a=1", "--set=b=2=3"]
     assert build_parser().parse_args(words).overrides == ["a=1", "b=2=3"]

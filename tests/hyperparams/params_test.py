@@ -209,7 +209,11 @@ def test_validate_names_every_inconsistency_with_its_path() -> None:
 
 
 def test_validate_skips_nodes_that_still_wait_for_a_required_field() -> None:
-    Model.Params(attention=Attention.Params(dropout=2.0)).validate()
+    params = Model.Params(attention=Attention.Params(dropout=2.0))
+    params.validate()
+    params.attention.model_dim = 8
+    with pytest.raises(ParamsError, match=r"attention.dropout: dropout \(2.0\) must be in"):
+        params.validate()
 
 
 def test_a_fault_inside_a_hook_says_which_node_it_was_checking() -> None:

@@ -43,6 +43,13 @@ def test_a_size_left_out_is_named() -> None:
         Linear.Params(input_dim=3).build(Scope())
 
 
+@pytest.mark.parametrize("head_dim", [0, -3])
+def test_a_width_of_heads_is_greater_than_zero(head_dim: int) -> None:
+    (problem,) = check_heads(8, 2, head_dim)
+    words = f"head_dim ({head_dim}) must be greater than 0; None takes model_dim / num_heads."
+    assert problem == ("head_dim", words)
+
+
 def test_uneven_heads_are_refused_with_two_widths_that_would_do() -> None:
     ((field, message),) = check_heads(model_dim=100, num_heads=8, head_dim=None)
     assert field == "num_heads"

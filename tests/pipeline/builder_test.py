@@ -462,6 +462,13 @@ def test_a_step_that_is_not_finite_moves_nothing_and_the_next_one_runs() -> None
     fresh.close()
 
 
+def test_infinities_of_both_signs_are_a_step_that_is_not_finite() -> None:
+    pipeline = make_pipeline({"source": Source.Params(), "loss": SumLoss.Params()}, 1, 2)
+    with pytest.raises(NonFiniteError, match="loss nan"):
+        pipeline.train_step({"x": np.array([[math.inf], [-math.inf]], np.float32)})
+    pipeline.close()
+
+
 def test_fewer_devices_than_stages_are_refused() -> None:
     with pytest.raises(DeviceError, match=r"num_stages \(3\) needs as many .* 2: /CPU:0, /CPU:1"):
         Pipeline.Params(num_stages=3).build(

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.pipeline.rematerialise import rematerialise
-from tests.pipeline.joint_graph_test import assert_equals_tape, crossing, cut
+from tests.pipeline.cut_functions import assert_equals_tape, crossing, cut
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import tensorflow as tf
 from lingpipe.base.context import Context
 from lingpipe.errors import UserError
 from lingpipe.pipeline.errors import CellError, PipelineError
-from lingpipe.pipeline.micro_batch import BatchError
+from lingpipe.pipeline.micro_batch import BatchError, MicroBatch
 from tests.pipeline.small_models import (
     Cell,
     Cells,
@@ -301,3 +301,21 @@ def test_a_last_cell_that_returns_no_sums_is_refused(kind: str, words: str) -> N
         with pytest.raises(CellError, match=f"{where}.*{words}") as refusal:
             getattr(pipeline, step)(dense_batch(2))
         assert isinstance(refusal.value, UserError)
+
+
+# ------------------------------------------------------------------ what is kept
+
+
+@pytest.mark.parametrize(("remat", "tensors"), (("none", 6), ("layer", 3), ("stage", 1)))
+def test_a_stage_keeps_what_its_rematerialisation_says(remat: str, tensors: int) -> None:
+    """Of three dense cells: the input of each and its tanh, the inputs alone, or the first one."""
+    pipeline = make_pipeline(dense_cells(6), 3, 2, remat=remat, partition=[1, 3, 2])
+    batch = dense_batch(4)
+    pipeline.train_step(batch)
+    stage = pipeline.stages[1]
+    assert list(stage.cells) == ["dense_0", "dense_1", "dense_2"]
+    _, kept = stage.forward(tf.constant(batch["x"]), MicroBatch(0, {}), 1)
+    floats = [tensor for tensor in kept if tensor.dtype == tf.float32]
+    assert len(floats) == tensors
+    assert all(tensor.shape == (4, 4) for tensor in floats)
+    pipeline.close()
