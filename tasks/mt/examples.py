@@ -6,12 +6,12 @@
     target_weights  1      1  ...      1      0   0       float32 [B, T]
 
 Ids lie one after the other in a flat array with the place of each sentence beside it: lists of
-Python integers would take ten times the memory.
+Python integers would take ten times the memory, and a sentence that comes again costs two numbers.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from lingpipe.input.permutation import Int64s
 from lingpipe.input.tokenizer import BEGIN_ID, END_ID, PAD_ID, Tokenizer
 
 Int32s = npt.NDArray[np.int32]
-_CHUNK = 4096  # Lines tokenised at once, as lists.
+_CHUNK_CHARACTERS = 2**18  # Text tokenised at once, as lists of Python integers.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,27 +28,30 @@ class Sentences:
     """The ids of some sentences.
 
     Attributes:
-        ids: int32, all sentences one after the other.
-        starts: int64 [n + 1], where each begins in `ids`; the last entry is the end.
+        ids: int32, the ids of all, each sentence's side by side.
+        starts: int64 [n], where each sentence begins in `ids`; several may share a place.
+        lengths: int64 [n], pieces of each.
     """
 
     ids: Int32s
     starts: Int64s
+    lengths: Int64s
 
     @classmethod
     def tokenize(cls, lines: Sequence[str], tokenizer: Tokenizer) -> "Sentences":
-        """The pieces of each line."""
-        parts, counts = [np.zeros(0, np.int32)], [0]
-        for start in range(0, len(lines), _CHUNK):
-            encoded = tokenizer.encode(lines[start : start + _CHUNK])
+        """The pieces of each line, one line after the other."""
+        parts = [np.zeros(0, np.int32)]
+        counts: list[int] = []
+        for chunk in _chunks(lines):
+            encoded = tokenizer.encode(chunk)
             counts.extend(map(len, encoded))
             parts.append(np.fromiter(itertools.chain.from_iterable(encoded), np.int32))
-        return cls(np.concatenate(parts), np.cumsum(counts, dtype=np.int64))
+        lengths = np.array(counts, np.int64)
+        return cls(np.concatenate(parts), np.cumsum(lengths) - lengths, lengths)
 
-    @property
-    def lengths(self) -> Int64s:
-        """Pieces of each sentence, int64 [n]."""
-        return np.diff(self.starts)
+    def take(self, rows: Int64s) -> "Sentences":
+        """Some of the sentences, in any order and number; the ids are shared, not copied."""
+        return Sentences(self.ids, self.starts[rows], self.lengths[rows])
 
     def padded(self, rows: Int64s, width: int) -> Int32s:
         """Some sentences side by side, int32 [B, width], PAD_ID behind each."""
@@ -57,6 +60,14 @@ class Sentences:
         result = np.full(inside.shape, PAD_ID, np.int32)
         result[inside] = self.ids[(self.starts[rows][:, None] + columns)[inside]]
         return result
+
+
+def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Cuts lines where their characters pass a multiple of _CHUNK_CHARACTERS."""
+    ends = itertools.accumulate(map(len, lines))
+    numbered = zip((end // _CHUNK_CHARACTERS for end in ends), lines, strict=True)
+    for _, chunk in itertools.groupby(numbered, key=lambda pair: pair[0]):
+        yield [line for _, line in chunk]
 
 
 @dataclasses.dataclass(frozen=True)

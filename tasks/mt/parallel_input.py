@@ -168,11 +168,14 @@ class ParallelInput(Input):
 
     def _examples(self, positions: Int64s) -> Examples:
         drawn = self._order.draws(positions)
-        sources, targets = _fetch(self._texts, drawn.pairs, drawn.lines)
+        # A window may hold a small corpus many times over; each line of it is tokenised once.
+        numbers = drawn.pairs * (1 + drawn.lines.max()) + drawn.lines
+        _, first, rows = np.unique(numbers, return_index=True, return_inverse=True)
+        sources, targets = _fetch(self._texts, drawn.pairs[first], drawn.lines[first])
         tokenizer = self.vocabulary.tokenizer
         return Examples(
-            sources=Sentences.tokenize(sources, tokenizer),
-            targets=Sentences.tokenize(targets, tokenizer),
+            sources=Sentences.tokenize(sources, tokenizer).take(rows),
+            targets=Sentences.tokenize(targets, tokenizer).take(rows),
             tags=self._tags[drawn.pairs],
             positions=positions,
         )

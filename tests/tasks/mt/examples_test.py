@@ -11,7 +11,13 @@ from tasks.mt.examples import Examples, Sentences
 
 def sentences(*rows: list[int]) -> Sentences:
     ids = np.array([token for row in rows for token in row], np.int32)
-    return Sentences(ids, np.cumsum([0, *map(len, rows)]))
+    lengths = np.array([*map(len, rows)], np.int64)
+    return Sentences(ids, np.cumsum(lengths) - lengths, lengths)
+
+
+def rows_of(made: Sentences) -> list[list[int]]:
+    places = zip(made.starts, made.lengths, strict=True)
+    return [made.ids[start : start + length].tolist() for start, length in places]
 
 
 def examples(sources: list[list[int]], targets: list[list[int]]) -> Examples:
@@ -70,12 +76,36 @@ def tokenizer() -> Tokenizer:
 def test_tokenized_lines_lie_one_after_the_other(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.mt.examples._CHUNK", 2)
-    lines = ["a b", "", "c", "x\u2028y", ""]
+    monkeypatch.setattr("tasks.mt.examples._CHUNK_CHARACTERS", 4)
+    lines = ["", "a b", "", "c", "c", "x\u2028y a b c a b c", "", "a"]
     made = Sentences.tokenize(lines, tokenizer)
-    found = [made.ids[s:e].tolist() for s, e in zip(made.starts, made.starts[1:], strict=False)]
-    assert found == tokenizer.encode(lines)
+    assert rows_of(made) == tokenizer.encode(lines)
+    assert made.starts.tolist() == [0, *np.cumsum(made.lengths)[:-1]]
     assert made.ids.dtype == np.int32
+
+
+def test_text_is_tokenised_in_pieces_that_do_not_grow_with_it(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.mt.examples._CHUNK_CHARACTERS", 8)
+    sizes: list[int] = []
+
+    def encode(lines: list[str]) -> list[list[int]]:
+        sizes.append(sum(map(len, lines)))
+        return [[5]] * len(lines)
+
+    monkeypatch.setattr(tokenizer, "encode", encode)
+    Sentences.tokenize(["abc"] * 10, tokenizer)
+    assert sum(sizes) == 30
+    assert max(sizes) <= 8 + 3
+
+
+def test_sentences_that_are_taken_twice_share_their_ids() -> None:
+    made = sentences([11, 12], [], [13])
+    taken = made.take(np.array([2, 0, 2, 1]))
+    assert rows_of(taken) == [[13], [11, 12], [13], []]
+    assert taken.ids is made.ids
+    np.testing.assert_array_equal(taken.padded(np.array([2, 1]), 2), [[13, 0], [11, 12]])
 
 
 def test_no_lines(tokenizer: Tokenizer) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lingpipe.hyperparams import ParamsError
 from lingpipe.input.batch import Batch, Cursor
 from lingpipe.input.corpus import CorpusError, Pair
 from lingpipe.input.folder_corpus import Directions
+from lingpipe.input.tokenizer import Tokenizer
 from tasks.mt.input import TranslationInput, corpus_path
 from tasks.mt.vocabulary import VocabularyError
 
@@ -116,6 +118,35 @@ def test_the_first_epoch_has_every_line_once(vocab: Path) -> None:
     assert len(set(names)) == 1800
     counts = [names.count(name) for name in set(names)]
     assert set(counts) == {1, 2}
+
+
+def test_a_line_that_comes_again_in_a_window_is_tokenised_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = small_corpus(tmp_path / "corpus")
+    made = tiny(tmp_path / "vocab", corpus=str(corpus))
+    seen: list[str] = []
+    encode = Tokenizer.encode
+
+    def count(self: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
+        seen.extend(lines)
+        return encode(self, lines)
+
+    monkeypatch.setattr(Tokenizer, "encode", count)
+    batches = take(tiny(tmp_path / "vocab", corpus=str(corpus)), Cursor(), 3)
+    assert sum(batch.size for batch in batches) > 60
+    # 30 lines in two directions, as sources and as targets; the window has 700 examples.
+    assert len(seen) == 2 * 2 * 30
+    assert all(seen.count(line) == 2 for line in seen)
+    decode = made.vocabulary.tokenizer.decode
+    for batch in batches:
+        sources = decode(batch.arrays["source_ids"].tolist())
+        targets = decode(batch.arrays["target_labels"].tolist())
+        for position, *texts in zip(batch.positions, sources, targets, strict=True):
+            pair, number = made.name_example(int(position)).split(" train line ")
+            assert texts == [
+                f"{side} sentence number {int(number) - 1}" for side in pair.split("-")
+            ]
 
 
 def test_going_on_from_a_cursor_equals_never_having_stopped(vocab: Path) -> None:
