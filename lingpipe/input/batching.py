@@ -106,6 +106,26 @@ def plan_batches(lengths: Int64s, budget: Budget) -> list[Int64s]:
     return np.split(order, cuts[1:])
 
 
+def short_enough(lengths: Int64s, budget: Budget) -> npt.NDArray[np.bool_]:
+    """Which examples training keeps: those of at most `max_length` on every side, bool [n].
+
+    Args:
+        lengths: int64 [n, sides], n at least 1.
+        budget: its `max_length` counts.
+
+    Raises:
+        BatchingError: none of them is.
+    """
+    longest = lengths.max(axis=1)
+    fits = longest <= (np.inf if budget.max_length is None else budget.max_length)
+    if not fits.any():
+        raise BatchingError(
+            f"None of {len(lengths)} examples in a row has at most max_length "
+            f"({budget.max_length}) tokens; the shortest has {longest.min()}. Raise max_length."
+        )
+    return fits
+
+
 def training_batches(
     load: Callable[[int], Window],
     cursor: Cursor,
@@ -131,22 +151,15 @@ def training_batches(
     while True:
         window = load(cursor.window)
         lengths = window.lengths
-        limit = np.inf if budget.max_length is None else budget.max_length
-        fits = lengths.max(axis=1) <= limit
+        fits = short_enough(lengths, budget)
         if not fits.all():
             report_dropped(window.positions[~fits], lengths[~fits])
         kept = np.flatnonzero(fits)
         plan = [kept[rows] for rows in plan_batches(lengths[kept], budget)]
-        if cursor.batch >= max(len(plan), 1):
+        if cursor.batch >= len(plan):
             raise BatchingError(
                 f"{cursor} stands behind the last of {len(plan)} batches. The corpus, the "
                 "vocabulary or the params of the input changed since it was saved."
-            )
-        if not plan:
-            raise BatchingError(
-                f"None of {len(lengths)} examples in a row has at most max_length "
-                f"({budget.max_length}) tokens; the shortest has {lengths.max(axis=1).min()}. "
-                "Raise max_length."
             )
         order = shuffled(len(plan), key(seed, "batches", cursor.window))
         dropped = int(len(lengths) - len(kept))

@@ -19,6 +19,7 @@ from lingpipe.input.batching import (
     Budget,
     evaluation_batches,
     plan_batches,
+    short_enough,
     training_batches,
 )
 from lingpipe.input.corpus import Corpus, CorpusError, Pair, ParallelText, check_split
@@ -93,7 +94,8 @@ class ParallelInput(Input):
         """Loads the vocabulary, or trains it and writes it to `vocab_dir`.
 
         Raises:
-            UserError: the corpus or the vocabulary cannot be used. Nothing is written then.
+            UserError: the corpus or the vocabulary cannot be used, or none of the examples that
+                training begins with is short enough. Nothing is written then.
         """
         super().__init__(params, vocab_dir=vocab_dir, seed=seed)
         if TranslationVocabulary.exists(vocab_dir):
@@ -101,6 +103,7 @@ class ParallelInput(Input):
         else:
             self.corpus.check()
             self.vocabulary = self._train_vocabulary()
+            short_enough(self._training_window(0).lengths, params.budget())
             self.vocabulary.save(vocab_dir)
         if self.vocabulary.size > params.vocab_size:
             raise VocabularyError(
@@ -162,7 +165,12 @@ class ParallelInput(Input):
         tag_id = self.vocabulary.tokenizer.tag_id
         return np.array([tag_id(p.target_language) for p in self.corpus.pairs()], np.int32)
 
-    def _training_window(self, window: int) -> Examples:
+    @functools.cached_property
+    def _training_window(self) -> Callable[[int], Examples]:
+        """The examples of a window; the last one is kept, as a start asks for the first thrice."""
+        return functools.lru_cache(maxsize=1)(self._make_window)
+
+    def _make_window(self, window: int) -> Examples:
         size = self.window_examples
         return self._examples(np.arange(window * size, (window + 1) * size, dtype=np.int64))
 
@@ -247,14 +255,16 @@ class ParallelInput(Input):
     def describe(self, steps: int) -> str:
         """A table of the pairs: lines, probability, epochs that `steps` steps are expected to see.
 
-        Tokenises the first examples of the stream, to know how many fill a batch.
+        How many fill a batch is known from the first window.
+
+        Raises:
+            UserError: the corpus cannot be read, is not the one that the vocabulary is of, or has
+                no example in its first window that is short enough.
         """
         self._refuse_other_pairs()
         budget = self.params.budget()
-        sample = self._examples(np.arange(min(self.window_examples, _MIN_WINDOW)))
-        lengths = sample.lengths[(sample.lengths <= self.params.max_length).all(axis=1)]
-        if not len(lengths):  # Training refuses them and says so; the table can be had.
-            lengths = sample.lengths
+        lengths = self._training_window(0).lengths
+        lengths = lengths[short_enough(lengths, budget)]
         plan = plan_batches(lengths, budget)
         padded = sum(
             len(rows) * int(budget.padded(lengths[rows].max(axis=0)).sum()) for rows in plan

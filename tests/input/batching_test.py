@@ -15,6 +15,7 @@ from lingpipe.input.batching import (
     Budget,
     evaluation_batches,
     plan_batches,
+    short_enough,
     training_batches,
 )
 
@@ -150,13 +151,20 @@ def test_too_long_examples_are_left_out_counted_and_reported() -> None:
     assert first[0].dropped == len(long)
 
 
-def test_nothing_but_too_long_examples() -> None:
+@pytest.mark.parametrize("cursor", [Cursor(), Cursor(0, 3)])
+def test_nothing_but_too_long_examples(cursor: Cursor) -> None:
     with pytest.raises(BatchingError) as caught:
-        stream(Cursor(), 1, budget=Budget(400, 1, 1))
+        stream(cursor, 1, budget=Budget(400, 1, 1))
     assert str(caught.value) == (
         "None of 200 examples in a row has at most max_length (1) tokens; the shortest has 3. "
         "Raise max_length."
     )
+
+
+def test_an_example_is_short_enough_if_both_sides_are() -> None:
+    lengths = np.array([[5, 5], [5, 6], [6, 5], [1, 5]])
+    assert short_enough(lengths, Budget(20, 5, 1)).tolist() == [True, False, False, True]
+    assert short_enough(lengths, Budget(20)).all()
 
 
 def test_a_cursor_behind_the_end_of_its_window() -> None:

@@ -13,6 +13,7 @@ import pytest
 from lingpipe.errors import UserError
 from lingpipe.hyperparams import ParamsError
 from lingpipe.input.batch import Batch, Cursor
+from lingpipe.input.batching import BatchingError
 from lingpipe.input.corpus import CorpusError, Pair
 from lingpipe.input.folder_corpus import Directions
 from lingpipe.input.tokenizer import Tokenizer
@@ -52,6 +53,19 @@ def small_corpus(folder: Path, lines: int = 30) -> Path:
         text = "".join(f"{language} sentence number {n}\n" for n in range(lines))
         (pair / f"{split}.{language}").write_text(text)
     return folder
+
+
+def tokenised_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list to which every line is added that is tokenised from now on."""
+    seen: list[str] = []
+    encode = Tokenizer.encode
+
+    def count(self: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
+        seen.extend(lines)
+        return encode(self, lines)
+
+    monkeypatch.setattr(Tokenizer, "encode", count)
+    return seen
 
 
 def test_tiny_is_shipped_with_its_licences() -> None:
@@ -125,14 +139,7 @@ def test_a_line_that_comes_again_in_a_window_is_tokenised_once(
 ) -> None:
     corpus = small_corpus(tmp_path / "corpus")
     made = tiny(tmp_path / "vocab", corpus=str(corpus))
-    seen: list[str] = []
-    encode = Tokenizer.encode
-
-    def count(self: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
-        seen.extend(lines)
-        return encode(self, lines)
-
-    monkeypatch.setattr(Tokenizer, "encode", count)
+    seen = tokenised_lines(monkeypatch)
     batches = take(tiny(tmp_path / "vocab", corpus=str(corpus)), Cursor(), 3)
     assert sum(batch.size for batch in batches) > 60
     # 30 lines in two directions, as sources and as targets; the window has 700 examples.
@@ -237,6 +244,24 @@ def test_nothing_is_written_for_a_bad_corpus(tmp_path: Path, damage: object, wor
     with pytest.raises(UserError, match=words):
         tiny(tmp_path / "vocab", corpus=str(corpus))
     assert not (tmp_path / "vocab").exists()
+
+
+def test_nothing_is_written_if_every_example_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(BatchingError, match=r"None of 700 examples in a row has at most max_len"):
+        tiny(tmp_path / "vocab", corpus=str(small_corpus(tmp_path / "corpus")), max_length=2)
+    assert not (tmp_path / "vocab").exists()
+
+
+def test_a_start_tokenises_its_first_window_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tokenised_lines(monkeypatch)
+    made = tiny(tmp_path / "vocab", corpus=str(small_corpus(tmp_path / "corpus")))
+    assert len(seen) == 2 * 2 * 30
+    made.describe(steps=10)
+    windows = [batch.cursor.window for batch in take(made, Cursor(), 30)]
+    assert len(seen) == (1 + max(windows)) * 2 * 2 * 30
+    assert max(windows) >= 1
 
 
 def test_a_vocabulary_too_small_for_the_corpus_writes_nothing(tmp_path: Path) -> None:
