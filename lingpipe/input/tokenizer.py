@@ -171,7 +171,7 @@ class TokenizerTrainer(Parameterized):
         self.params = params
 
     def train(
-        self, lines: Iterable[str], *, languages: Sequence[str], vocab_size: int
+        self, lines: Iterable[str], *, languages: Sequence[str], vocabulary_size: int
     ) -> Tokenizer:
         """A tokenizer for text like `lines`.
 
@@ -180,10 +180,10 @@ class TokenizerTrainer(Parameterized):
         Args:
             lines: text; no more than `max_lines` of it are read.
             languages: each gets a tag.
-            vocab_size: most ids; there are fewer where the text has too few pieces.
+            vocabulary_size: most ids; there are fewer where the text has too few pieces.
 
         Raises:
-            TokenizerError: there is no text, or vocab_size does not even hold its characters.
+            TokenizerError: there is no text, or vocabulary_size does not even hold its characters.
         """
         model = io.BytesIO()
         feed = _Feed(itertools.islice(lines, self.params.max_lines))
@@ -192,8 +192,8 @@ class TokenizerTrainer(Parameterized):
                 sentence_iterator=iter(feed),
                 model_writer=model,
                 control_symbols=[f"<2{language}>" for language in languages],
-                vocab_size=vocab_size,
-                # Too little text for vocab_size is no error: the vocabulary stays smaller.
+                vocab_size=vocabulary_size,
+                # Too little text for vocabulary_size is no error: the vocabulary stays smaller.
                 hard_vocab_limit=False,
                 model_type=self.params.algorithm.value,
                 character_coverage=self.params.character_coverage,
@@ -214,7 +214,7 @@ class TokenizerTrainer(Parameterized):
         except (RuntimeError, OSError) as error:
             if feed.failure is not None:
                 raise feed.failure from None
-            raise self._failure(str(error), vocab_size, len(languages)) from error
+            raise self._failure(str(error), vocabulary_size, len(languages)) from error
         return Tokenizer(model.getvalue())
 
     def _failure(self, message: str, size: int, num_tags: int) -> TokenizerError:
@@ -225,16 +225,16 @@ class TokenizerTrainer(Parameterized):
         needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
         if needed:
             return TokenizerError(
-                f"vocab_size ({size}) is too small: {ours} and the text's characters make "
-                f"{needed[1]}. Set vocab_size to more than that, or lower character_coverage "
+                f"vocabulary_size ({size}) is too small: {ours} and the text's characters make "
+                f"{needed[1]}. Set vocabulary_size to more than that, or lower character_coverage "
                 f"({self.params.character_coverage})."
             )
         if "sentences_.empty()" in message:
             return TokenizerError("There is no text to train a vocabulary on: every line is empty.")
         if size <= fixed:
             return TokenizerError(
-                f"vocab_size ({size}) is too small: {ours} alone make {fixed}. Set vocab_size to "
-                "at least a few hundred more."
+                f"vocabulary_size ({size}) is too small: {ours} alone make {fixed}. Set "
+                "vocabulary_size to at least a few hundred more."
             )
         return TokenizerError(f"SentencePiece could not train a vocabulary: {message}")
 

@@ -34,7 +34,7 @@ class Tags(TranslationModel):
         from tasks.mt.synthetic import TagsInput
 
         return TagsInput.Params(
-            vocab_size=self.vocabulary_size,
+            vocabulary_size=self.vocabulary_size,
             # The text is letters and nothing else: pieces for single bytes would never be used.
             tokenizer=TokenizerTrainer.Params(byte_fallback=False),
             temperature=self.temperature,

@@ -100,7 +100,7 @@ class TranslationModel(ModelParams):
         return TranslationInput.Params(
             corpus=self.corpus,
             directions=self.directions,
-            vocab_size=self.vocabulary_size,
+            vocabulary_size=self.vocabulary_size,
             temperature=self.temperature,
             tokens_per_batch=self.tokens_per_batch,
             length_multiple=self.length_multiple,

@@ -62,7 +62,7 @@ class ParallelInput(Input):
     class Params(Input.Params):
         """Everything about the input but its corpus."""
 
-        vocab_size: int = 8000  # Most ids of the vocabulary that all languages share.
+        vocabulary_size: int = 8000  # Most ids of the vocabulary that all languages share.
         tokenizer: TokenizerTrainer.Params = TokenizerTrainer.Params()  # How it is trained.
         temperature: float = 1.0  # T of p ~ D^(1/T): 1 follows the text, more helps small pairs.
         tokens_per_batch: int = 8192  # Source and target tokens of a batch, padding counted.
@@ -75,7 +75,7 @@ class ParallelInput(Input):
             yield from super().inconsistencies()
             if not self.temperature > 0:
                 yield "temperature", f"temperature ({self.temperature}) must be greater than 0."
-            for field in ("vocab_size", "window_examples"):
+            for field in ("vocabulary_size", "window_examples"):
                 value = getattr(self, field)
                 if value is not None and value < 1:
                     yield field, f"{field} ({value}) must be at least 1."
@@ -105,10 +105,11 @@ class ParallelInput(Input):
             self.vocabulary = self._train_vocabulary()
             short_enough(self._training_window(0).lengths, params.budget())
             self.vocabulary.save(vocab_dir)
-        if self.vocabulary.size > params.vocab_size:
+        if self.vocabulary.size > params.vocabulary_size:
             raise VocabularyError(
                 f"The vocabulary in {vocab_dir} has {self.vocabulary.size} ids, more than "
-                f"vocab_size ({params.vocab_size}); set vocab_size back, or start a new run."
+                f"vocabulary_size ({params.vocabulary_size}); set vocabulary_size back, or start "
+                "a new run."
             )
 
     @classmethod
@@ -288,7 +289,7 @@ class ParallelInput(Input):
         trained = self.params.tokenizer.build().train(
             self._vocabulary_lines(),
             languages=sorted({pair.target_language for pair in pairs}),
-            vocab_size=self.params.vocab_size,
+            vocabulary_size=self.params.vocabulary_size,
         )
         return TranslationVocabulary(trained, pairs)
 

@@ -136,7 +136,7 @@ class TagsInput(ParallelInput):
     class Params(ParallelInput.Params):
         """How much of it."""
 
-        vocab_size = 100
+        vocabulary_size = 100
         # The text has no other characters than the alphabet's, and a small softmax is fast. A line
         # of a user's that has others loses them.
         tokenizer = TokenizerTrainer.Params(byte_fallback=False)

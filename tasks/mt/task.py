@@ -45,7 +45,7 @@ class TranslationTask(Task):
         """Hands the vocabulary's size down to the model."""
         super().__init__(params, input_params=input_params)
         self._tokens_per_batch = input_params.tokens_per_batch
-        self.model = params.model.copy(vocabulary_size=input_params.vocab_size)
+        self.model = params.model.copy(vocabulary_size=input_params.vocabulary_size)
 
     def cells(self) -> dict[str, Layer.Params]:
         """Embeddings, encoder, decoder and softmax."""

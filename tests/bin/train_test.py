@@ -103,7 +103,7 @@ def test_a_broken_corpus_is_named(
         ({"max_steps": 0, "tokens_per_batch": 16}, "max_steps (0) must be at least 1"),
         ({"num_stages": 6}, "num_stages (6)"),
         ({"pipeline__partition": "[2, 2]"}, "partition"),
-        ({"vocabulary_size": 30}, "vocab_size (30) is too small"),
+        ({"vocabulary_size": 30}, "vocabulary_size (30) is too small"),
         ({"input__max_length": 0}, "max_length (0)"),
     ],
 )

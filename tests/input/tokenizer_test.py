@@ -34,9 +34,9 @@ AWKWARD = [
 ]  # fmt: skip
 
 
-def trained(lines: list[str] = TEXT, vocab_size: int = 420, **params: Any) -> Tokenizer:
+def trained(lines: list[str] = TEXT, vocabulary_size: int = 420, **params: Any) -> Tokenizer:
     trainer = TokenizerTrainer.Params(**params).build()
-    return trainer.train(lines, languages=["de", "en", "zh_Hans"], vocab_size=vocab_size)
+    return trainer.train(lines, languages=["de", "en", "zh_Hans"], vocabulary_size=vocabulary_size)
 
 
 @pytest.fixture(scope="module")
@@ -112,28 +112,28 @@ def test_the_same_text_gives_the_same_bytes(algorithm: Algorithm) -> None:
 
 @pytest.mark.parametrize("algorithm", list(Algorithm))
 def test_too_little_text_makes_a_smaller_vocabulary(algorithm: Algorithm) -> None:
-    tokenizer = trained(["tiny text"], vocab_size=50_000, algorithm=algorithm)
+    tokenizer = trained(["tiny text"], vocabulary_size=50_000, algorithm=algorithm)
     assert 263 < tokenizer.size < 300
 
 
 @pytest.mark.parametrize("algorithm", list(Algorithm))
 def test_a_vocabulary_smaller_than_its_characters(algorithm: Algorithm) -> None:
     with pytest.raises(TokenizerError) as caught:
-        trained(vocab_size=300, algorithm=algorithm)
+        trained(vocabulary_size=300, algorithm=algorithm)
     needed = 263 + len(set("".join(TEXT))) - 1 + 1  # A space is written as U+2581.
     assert str(caught.value) == (
-        "vocab_size (300) is too small: 4 special ids, language tags (3), 256 bytes and the text's "
-        f"characters make {needed}. Set vocab_size to more than that, or lower character_coverage "
-        "(0.9995)."
+        "vocabulary_size (300) is too small: 4 special ids, language tags (3), 256 bytes and the "
+        f"text's characters make {needed}. Set vocabulary_size to more than that, or lower "
+        "character_coverage (0.9995)."
     )
 
 
 def test_a_vocabulary_smaller_than_its_special_ids() -> None:
     with pytest.raises(TokenizerError) as caught:
-        trained(vocab_size=3, byte_fallback=False)
+        trained(vocabulary_size=3, byte_fallback=False)
     assert str(caught.value) == (
-        "vocab_size (3) is too small: 4 special ids, language tags (3) alone make 7. Set "
-        "vocab_size to at least a few hundred more."
+        "vocabulary_size (3) is too small: 4 special ids, language tags (3) alone make 7. Set "
+        "vocabulary_size to at least a few hundred more."
     )
 
 
@@ -149,17 +149,17 @@ def test_an_error_in_the_text_arrives_as_it_is() -> None:
         raise TextError("train.en, line 2 is not UTF-8")
 
     with pytest.raises(TextError, match=r"^train.en, line 2 is not UTF-8$"):
-        TokenizerTrainer.Params().build().train(lines(), languages=[], vocab_size=300)
+        TokenizerTrainer.Params().build().train(lines(), languages=[], vocabulary_size=300)
 
 
 def test_a_line_longer_than_sentencepieces_default_is_learnt_from() -> None:
-    tokenizer = trained(["word " * 2000 + "zebra"], vocab_size=300, character_coverage=1.0)
+    tokenizer = trained(["word " * 2000 + "zebra"], vocabulary_size=300, character_coverage=1.0)
     assert all(token > 262 for token in tokenizer.encode(["zebra"])[0])  # Letters, not bytes.
 
 
 def test_training_reads_no_more_than_max_lines() -> None:
-    tokenizer = trained(["abc", "xyz"], vocab_size=300, max_lines=1)
-    assert trained(["abc"], vocab_size=300).model == tokenizer.model
+    tokenizer = trained(["abc", "xyz"], vocabulary_size=300, max_lines=1)
+    assert trained(["abc"], vocabulary_size=300).model == tokenizer.model
 
 
 def test_saving_and_loading(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -194,5 +194,5 @@ def test_impossible_params_are_listed() -> None:
 def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     trained()
     with pytest.raises(TokenizerError):
-        trained(vocab_size=300)
+        trained(vocabulary_size=300)
     assert capfd.readouterr() == ("", "")

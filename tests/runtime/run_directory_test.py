@@ -122,8 +122,8 @@ def test_without_a_checkpoint_there_are_no_weights_to_mind(
 
 
 def test_without_a_checkpoint_the_vocabulary_still_belongs_to_its_input(run: RunDirectory) -> None:
-    with pytest.raises(RunDirectoryError, match="input.vocab_size : 8000 -> 500"):
-        run.check_params(experiment("input.vocab_size=500"))
+    with pytest.raises(RunDirectoryError, match="input.vocabulary_size : 8000 -> 500"):
+        run.check_params(experiment("input.vocabulary_size=500"))
 
 
 def test_a_new_folder_takes_any_params(tmp_path: Path) -> None:

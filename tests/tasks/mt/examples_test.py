@@ -70,7 +70,7 @@ def test_every_batch_is_what_a_plain_loop_makes(
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return TokenizerTrainer.Params().build().train(["a b c"], languages=["de"], vocab_size=300)
+    return TokenizerTrainer.Params().build().train(["a b c"], languages=["de"], vocabulary_size=300)
 
 
 def test_tokenized_lines_lie_one_after_the_other(

@@ -21,7 +21,7 @@ from tasks.mt.input import TranslationInput, corpus_path
 from tasks.mt.vocabulary import VocabularyError
 
 SMALL: dict[str, Any] = {
-    "vocab_size": 2600,
+    "vocabulary_size": 2600,
     "tokens_per_batch": 2000,
     "max_length": 128,
     "window_examples": 700,
@@ -266,9 +266,9 @@ def test_a_start_tokenises_its_first_window_once(
 
 def test_a_vocabulary_too_small_for_the_corpus_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"vocab_size \(500\) is too small: 4 special ids, language"
+        UserError, match=r"vocabulary_size \(500\) is too small: 4 special ids, language"
     ):
-        tiny(tmp_path / "vocab", vocab_size=500)
+        tiny(tmp_path / "vocab", vocabulary_size=500)
     assert not (tmp_path / "vocab").exists()
 
 
@@ -296,19 +296,19 @@ def test_other_pairs_than_the_vocabularys_are_refused(vocab: Path) -> None:
 
 
 def test_a_vocabulary_larger_than_the_model(vocab: Path) -> None:
-    with pytest.raises(VocabularyError, match=r"has 2600 ids, more than vocab_size \(2000\); set"):
-        tiny(vocab, vocab_size=2000)
+    with pytest.raises(VocabularyError, match=r"2600 ids, more than vocabulary_size \(2000\); set"):
+        tiny(vocab, vocabulary_size=2000)
 
 
 def test_impossible_params_are_all_listed() -> None:
     params = TranslationInput.Params(
-        temperature=0.0, vocab_size=0, window_examples=0, tokens_per_batch=100
+        temperature=0.0, vocabulary_size=0, window_examples=0, tokens_per_batch=100
     )
     with pytest.raises(ParamsError) as caught:
         params.validate()
     for words in (
         "temperature (0.0) must be greater than 0.",
-        "vocab_size (0) must be at least 1.",
+        "vocabulary_size (0) must be at least 1.",
         "window_examples (0) must be at least 1.",
         "tokens_per_batch (100) must hold a source and a target of max_length (256)",
     ):

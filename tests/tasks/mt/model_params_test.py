@@ -27,7 +27,7 @@ def at(params: Params, path: str) -> object:
         ("num_heads", 4, ["task.model.num_heads"]),
         ("dropout", 0.25, ["task.model.dropout"]),
         ("label_smoothing", 0.2, ["task.model.label_smoothing"]),
-        ("vocabulary_size", 500, ["input.vocab_size"]),
+        ("vocabulary_size", 500, ["input.vocabulary_size"]),
         ("corpus", "my/corpus", ["input.corpus"]),
         ("directions", Directions.to_english, ["input.directions"]),
         ("length_multiple", 4, ["input.length_multiple"]),

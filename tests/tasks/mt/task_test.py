@@ -20,9 +20,9 @@ from tasks.mt.task import TranslationTask
 from tests.micro_run import LINES, PAIRS, rows
 
 
-def task(tokens_per_batch: int = 1024, vocab_size: int = 400) -> TranslationTask:
+def task(tokens_per_batch: int = 1024, vocabulary_size: int = 400) -> TranslationTask:
     input_params = TranslationInput.Params(
-        tokens_per_batch=tokens_per_batch, vocab_size=vocab_size, max_length=64
+        tokens_per_batch=tokens_per_batch, vocabulary_size=vocabulary_size, max_length=64
     )
     params = TranslationTask.Params(
         model=TransformerModel.Params(num_encoder_layers=1, num_decoder_layers=2)
@@ -48,7 +48,7 @@ def test_the_cells_are_the_model_s_in_order() -> None:
 
 
 def test_the_vocabulary_of_the_input_sets_that_of_the_model() -> None:
-    built = task(vocab_size=123)
+    built = task(vocabulary_size=123)
     assert built.model.vocabulary_size == 123
     weights = {
         path: weight

@@ -18,7 +18,7 @@ PAIRS = [Pair("en", "de"), Pair("en", "zh_Hans"), Pair("fr", "de")]
 def vocabulary() -> TranslationVocabulary:
     trainer = TokenizerTrainer.Params().build()
     text = ["some words to learn from", "einige Worte zum Lernen"]
-    tokenizer = trainer.train(text, languages=["de", "zh_Hans"], vocab_size=330)
+    tokenizer = trainer.train(text, languages=["de", "zh_Hans"], vocabulary_size=330)
     return TranslationVocabulary(tokenizer, PAIRS)
 
 
