@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lingpipe.registry import register
-from tasks.mt.model_params import TranslationModel
+from tasks.mt.model_params import TranslationKnobs
 
 if TYPE_CHECKING:
     from tasks.mt.parallel_input import ParallelInput
 
 
 @register
-class Tags(TranslationModel):
+class Tags(TranslationKnobs):
     """Letters to copy, reverse or encipher, as the tag says: minutes on two cores."""
 
     num_layers = 2
@@ -22,21 +22,21 @@ class Tags(TranslationModel):
     dropout = 0.0
     label_smoothing = 0.0
     vocabulary_size = 64
-    temperature = 1.0
     tokens_per_batch = 4096
     peak_learning_rate = 2e-3
     warmup_steps = 200
     max_steps = 1500
+    train_lines: int = 100_000  # Lines to train on, each in all three tasks.
+    num_letters: int = 26  # Size of the alphabet.
 
     def input_params(self) -> ParallelInput.Params:
         """Lines that are made instead of read."""
-        from lingpipe.input.tokenizer import TokenizerTrainer
         from tasks.mt.synthetic import TagsInput
 
         return TagsInput.Params(
             vocabulary_size=self.vocabulary_size,
-            # The text is letters and nothing else: pieces for single bytes would never be used.
-            tokenizer=TokenizerTrainer.Params(byte_fallback=False),
-            temperature=self.temperature,
             tokens_per_batch=self.tokens_per_batch,
+            length_multiple=self.length_multiple,
+            train_lines=self.train_lines,
+            num_letters=self.num_letters,
         )

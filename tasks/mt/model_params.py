@@ -25,8 +25,10 @@ class Decay(enum.Enum):
     cosine = "cosine"  # To zero at the last step: the most from a fixed number of steps.
 
 
-class TranslationModel(ModelParams):
-    """An encoder-decoder Transformer for many languages, trained on a corpus folder.
+class TranslationKnobs(ModelParams):
+    """What every translation model can turn: an encoder-decoder Transformer and its training.
+
+    A subclass says in `input_params` what it is trained on, and adds the knobs of that.
 
     The learning rate grows linearly to its peak, then falls: by default as in Vaswani et al. 2017,
     section 5.3, with a peak instead of a factor.
@@ -39,9 +41,6 @@ class TranslationModel(ModelParams):
     dropout: float = 0.1  # Share dropped of embeddings and of every branch's outputs.
     label_smoothing: float = 0.1  # Share of the target distribution spread over all ids.
     vocabulary_size: int = 8000  # Ids that all languages share.
-    corpus: str = "tiny"  # A corpus folder, or "tiny" for the bundled one.
-    directions: Directions = Directions.both  # both, from_english or to_english.
-    temperature: float = 5.0  # T of p ~ D^(1/T), the sampling of pairs of languages.
     tokens_per_batch: int = 8192  # Source and target tokens of a batch, padding counted.
     length_multiple: int = 8  # Padded lengths are multiples of this.
     peak_learning_rate: float = 1e-3  # Reached at the end of warm-up.
@@ -94,7 +93,19 @@ class TranslationModel(ModelParams):
         return InverseSquareRoot.Params(peak=peak, warmup_steps=warmup_steps)
 
     def input_params(self) -> ParallelInput.Params:
-        """The input's part of the tree; another corpus overrides this."""
+        """The input's part of the tree."""
+        raise TypeError(f"{type(self).__qualname__} defines no input_params().")
+
+
+class TranslationModel(TranslationKnobs):
+    """A Transformer for many languages, trained on a corpus folder."""
+
+    corpus: str = "tiny"  # A corpus folder, or "tiny" for the bundled one.
+    directions: Directions = Directions.both  # both, from_english or to_english.
+    temperature: float = 5.0  # T of p ~ D^(1/T), the sampling of pairs of languages.
+
+    def input_params(self) -> ParallelInput.Params:
+        """The corpus folder, all pairs of it in the directions asked for."""
         from tasks.mt.input import TranslationInput
 
         return TranslationInput.Params(

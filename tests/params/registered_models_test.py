@@ -1,5 +1,6 @@
 """Every registered model can be built, and applies the dropout that it declares."""
 
+import enum
 import math
 from typing import Any
 
@@ -13,7 +14,7 @@ from lingpipe.layers.dropout import Dropout
 from lingpipe.registry import lookup, registered_names
 from lingpipe.runtime.parts import build_task, plan_of
 from lingpipe.task.experiment import Experiment
-from lingpipe.task.model_params import make_experiment
+from lingpipe.task.model_params import ModelParams, make_experiment
 
 NAMES = list(registered_names())
 # A model of two layers with the dropout of the model it is made from.
@@ -41,6 +42,23 @@ def test_every_model_has_a_docstring_and_a_plan(name: str) -> None:
 def test_the_params_of_every_model_come_back_from_their_text(name: str) -> None:
     experiment = make_experiment(lookup(name))
     assert Experiment.Params.from_text(experiment.to_text()) == experiment
+
+
+def turned(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, enum.Enum):
+        return next(member for member in type(value) if member is not value)
+    return f"{value}-2" if isinstance(value, str) else value + 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_knob_of_every_model_changes_its_experiment(name: str) -> None:
+    model: type[ModelParams] = lookup(name)
+    plain = model().experiment().to_text()
+    for field in model.fields():
+        knobs = model()
+        knobs.override(field.name, turned(getattr(knobs, field.name)))
+        assert knobs.experiment().to_text() != plain, f"{field.name} is ignored"
 
 
 # -- The dropout that is declared is the dropout that is applied ----------------------------------

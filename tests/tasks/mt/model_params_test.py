@@ -8,7 +8,11 @@ from lingpipe.hyperparams import Params
 from lingpipe.input.folder_corpus import Directions
 from lingpipe.learner.schedules import Cosine, InverseSquareRoot
 from lingpipe.task.model_params import make_experiment
-from tasks.mt.model_params import TranslationModel
+from tasks.mt.model_params import TranslationKnobs, TranslationModel
+
+
+class Homeless(TranslationKnobs):
+    """Does not say what it is trained on."""
 
 
 def at(params: Params, path: str) -> object:
@@ -46,6 +50,11 @@ def test_a_knob_fills_its_fields_and_no_other(knob: str, value: object, paths: l
     turned = make_experiment(TranslationModel, [f"{knob}={text}"])
     assert [difference.path for difference in plain.diff(turned)] == paths
     assert all(at(turned, path) == value for path in paths)
+
+
+def test_a_model_must_say_what_it_is_trained_on() -> None:
+    with pytest.raises(TypeError, match=r"Homeless defines no input_params\(\)"):
+        make_experiment(Homeless)
 
 
 def test_every_knob_is_tested_here() -> None:
