@@ -18,6 +18,7 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,7 +71,7 @@ def lookup(name: str, root: str = ROOT) -> type[Any]:
 
     Raises:
         UnknownModelError: there is no such module or class, or the class is not registered.
-        ModelImportError: the module fails while being imported.
+        ModelImportError: the module fails while being imported, in whatever way.
     """
     module_name, _, class_name = name.rpartition(".")
     module = _module(module_name, root) if module_name and class_name else None
@@ -107,21 +108,33 @@ def _module(name: str, root: str) -> Any:
         try:
             if all(part.isidentifier() for part in name.split(".")) and module_exists(candidate):
                 return importlib.import_module(candidate)
-        except (ImportError, SyntaxError) as error:
+        except Exception as error:  # The module is the user's, and may do anything.
+            words = ": ".join(filter(None, (type(error).__name__, str(error))))
             raise ModelImportError(
-                f"The module {candidate} exists, but importing it fails {_where(error)}: "
-                f"{type(error).__name__}: {error}"
+                f"The module {candidate} exists, but importing it fails in {_where(error)}: {words}"
             ) from error
     return None
 
 
-def _where(error: ImportError | SyntaxError) -> str:
-    """The line at which an import failed: the innermost one outside the import machinery."""
-    if isinstance(error, SyntaxError):
-        return f"in {error.filename}, line {error.lineno}"
+def _where(error: Exception) -> str:
+    """The file and line at which an import failed: the innermost that is the user's own.
+
+    Where none is, as in an installed package, it is the innermost outside the import machinery.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename]
-    return f"in {own[-1].filename}, line {own[-1].lineno}" if own else ""
+    written = [frame for frame in frames if "importlib" not in frame.filename]
+    own = [frame for frame in written if not _is_of_library(frame.filename)]
+    innermost = (own or written)[-1]  # At least this file's call of the import.
+    return f"{innermost.filename}, line {innermost.lineno}"
+
+
+def _is_of_library(file: str) -> bool:
+    """Whether a file is Python's, an installed package's or lingpipe's."""
+    paths = sysconfig.get_paths()
+    folders = [paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return any(map(Path(file).is_relative_to, [*folders, str(Path(__file__).parent)]))
 
 
 def _advice(name: str, root: str, module: Any = None) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lingpipe.errors import UserError
-from lingpipe.hyperparams import Params, ParamsNameError, ParamsTypeError
+from lingpipe.hyperparams import Params, ParamsTypeError
 from lingpipe.registry import (
     ModelImportError,
     UnknownModelError,
@@ -159,8 +159,40 @@ def test_a_module_that_is_no_python_is_shown_as_such() -> None:
 
 
 def test_a_misspelt_field_inside_the_module_is_shown_as_such() -> None:
-    with pytest.raises(ParamsNameError, match="NUM_LAYER = 64 overrides no field; did you mean"):
+    with pytest.raises(
+        ModelImportError,
+        match=r"misspelt\.py, line \d+: ParamsNameError: .*NUM_LAYER = 64 overrides no field; did",
+    ):
         lookup("image.misspelt.Large", root=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "words"),
+    [
+        ("class A:\n    width = WIDTH\n", 2, "NameError: name 'WIDTH' is not defined"),
+        ("import json\n\nLIMITS = json.loads('{')\n", 3, "JSONDecodeError: Expecting property"),
+        ("from lingpipe.registry import nothing\n", 1, "ImportError: cannot import name 'nothing'"),
+        ("\nassert False\n", 2, "AssertionError$"),
+        ("from lingpipe.registry import register\nregister(3)\n", 2, "ParamsTypeError: @register"),
+        ("def f():\n    return 1 / 0\n\n\nf()\n", 2, "ZeroDivisionError: division by zero"),
+        ("from pathlib import Path\nPath('/no/such').read_text()\n", 2, "FileNotFoundError: "),
+    ],
+)
+def test_whatever_a_module_raises_is_told_with_its_own_line(
+    tmp_path: Path, source: str, line: int, words: str
+) -> None:
+    file = tmp_path / "project_of_a_user" / "raising.py"
+    file.write_text(source)
+    start = "The module project_of_a_user.raising exists, but importing it fails in "
+    with pytest.raises(ModelImportError, match=rf"^{start}{file}, line {line}: {words}"):
+        lookup("project_of_a_user.raising.Tiny", root=ROOT)
+
+
+def test_the_line_of_a_package_that_fails_is_that_of_its_own_file(tmp_path: Path) -> None:
+    file = tmp_path / "project_of_a_user" / "__init__.py"
+    file.write_text("x = 1\ny = x.z\n")
+    with pytest.raises(ModelImportError, match=rf"in {file}, line 2: AttributeError: "):
+        lookup("project_of_a_user.params.Tiny", root=ROOT)
 
 
 def test_the_listing_names_every_registered_model_with_the_first_line_of_its_docstring() -> None:

@@ -6,7 +6,10 @@ import argparse
 import math
 
 _MODEL_HELP = "a registered model (`lingpipe params --list`), or your own as my_project.params.Name"
-_SET_HELP = "set one field of the params, such as pipeline.num_stages=4; may be given again"
+_SET_HELP = (
+    "set a knob of the model, such as num_layers=3, or any field of its params, such as "
+    "pipeline.num_stages=4; may be given again: fields win over knobs, later ones over earlier"
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

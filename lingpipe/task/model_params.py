@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lingpipe.hyperparams import Params
+from lingpipe.hyperparams import Params, ParamsTypeError
 
 if TYPE_CHECKING:
     from lingpipe.task.experiment import Experiment
@@ -27,18 +27,26 @@ class ModelParams(Params):
 
     def experiment(self) -> Experiment.Params:
         """The tree of params that these knobs describe."""
-        raise TypeError(f"{type(self).__qualname__} defines no experiment().")
+        raise ParamsTypeError(f"{type(self).__qualname__} defines no experiment().")
 
 
 def make_experiment(model: type[ModelParams], overrides: Sequence[str] = ()) -> Experiment.Params:
     """The experiment of a named model, with `PATH=VALUE` overrides.
 
     An override whose path is a knob of the model is set before the tree is filled; any other
-    reaches into the tree.
+    reaches into the filled tree. So a path into the tree wins over the knob that fills it, in
+    whatever order they come: of `task.model.num_heads=8` and `num_heads=4`, the 8 counts in the
+    model. Of two overrides with one path the last counts.
+
+    Args:
+      model: the class of a named model.
+      overrides: texts of `PATH=VALUE`.
 
     Raises:
+      ParamsTypeError: the class is no model.
       ParamsError: an override names no field or has a value of the wrong type; nothing is applied.
     """
+    _refuse_other_classes(model)
     knobs = model()
     names = {field.name for field in knobs.fields()}
     knobs.override_all([item for item in overrides if _path(item) in names])
@@ -46,6 +54,16 @@ def make_experiment(model: type[ModelParams], overrides: Sequence[str] = ()) -> 
     experiment.override_all([item for item in overrides if _path(item) not in names])
     experiment.validate()
     return experiment
+
+
+def _refuse_other_classes(model: type[Params]) -> None:
+    if not issubclass(model, ModelParams):
+        parents = ", ".join(f"{base.__module__}.{base.__qualname__}" for base in model.__bases__)
+        raise ParamsTypeError(
+            f"{model.__module__}.{model.__qualname__} is a params class, but no model: it derives "
+            f"from {parents}. Derive it from a model, or from lingpipe.task.model_params."
+            "ModelParams, and define experiment()."
+        )
 
 
 def _path(override: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from lingpipe.hyperparams import ParamsTypeError
 from lingpipe.input.folder_corpus import Directions
 from lingpipe.task.model_params import ModelParams
 
@@ -94,7 +95,7 @@ class TranslationKnobs(ModelParams):
 
     def input_params(self) -> ParallelInput.Params:
         """The input's part of the tree."""
-        raise TypeError(f"{type(self).__qualname__} defines no input_params().")
+        raise ParamsTypeError(f"{type(self).__qualname__} defines no input_params().")
 
 
 class TranslationModel(TranslationKnobs):

@@ -75,6 +75,16 @@ def test_a_broken_module_of_the_user_s_is_told_with_its_line(
     assert "Traceback" not in done.stderr
 
 
+def test_a_class_that_is_no_model_is_told(installed: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from lingpipe.hyperparams import Params\nfrom lingpipe.registry import register\n\n\n"
+        "@register\nclass Mine(Params):\n    'Not derived from a model.'\n"
+    )
+    done = run([*installed, "plan", "--model=mine.Mine"], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("lingpipe plan: mine.Mine is a params class, but no model: it ")
+
+
 def test_a_working_directory_that_is_gone_is_no_failure(
     installed: list[str], tmp_path: Path
 ) -> None:

@@ -78,3 +78,11 @@ def test_every_verb_has_a_help_text_that_names_each_flag(capsys: Capture, verb: 
     for flag in [line.split()[0] for line in text.splitlines() if line.startswith("  --")]:
         # Each flag is explained beside it or on the line below.
         assert len(text.split(f"\n  {flag}")[1].split("\n  --")[0].split()) > 2, flag
+
+
+@pytest.mark.parametrize("verb", ["train", "params", "plan"])
+def test_the_help_says_which_of_two_values_wins(capsys: Capture, verb: str) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args([verb, "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "fields win over knobs, later ones over earlier" in words

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lingpipe.hyperparams import ParamsError
+from lingpipe.hyperparams import Params, ParamsError, ParamsTypeError
 from lingpipe.registry import lookup
 from lingpipe.task.model_params import ModelParams, make_experiment
 
@@ -15,9 +15,25 @@ class Plain(ModelParams):
     num_layers: int = 2
 
 
+class Other(Params):
+    """Params, but not a model's."""
+
+    num_layers: int = 2
+
+
 def test_a_model_that_fills_no_tree_says_so() -> None:
-    with pytest.raises(TypeError, match=r"Plain defines no experiment\(\)"):
+    with pytest.raises(ParamsTypeError, match=r"Plain defines no experiment\(\)"):
         make_experiment(Plain)
+
+
+def test_params_of_something_else_are_no_model() -> None:
+    with pytest.raises(ParamsTypeError) as caught:
+        make_experiment(Other)  # type: ignore[type-var,arg-type]
+    assert str(caught.value) == (
+        f"{__name__}.Other is a params class, but no model: it derives from "
+        "lingpipe.hyperparams.params.Params. Derive it from a model, or from "
+        "lingpipe.task.model_params.ModelParams, and define experiment()."
+    )
 
 
 def test_a_knob_is_set_before_the_tree_is_filled() -> None:
@@ -33,6 +49,14 @@ def test_any_other_path_reaches_into_the_tree_and_the_last_word_counts() -> None
     assert experiment.train.max_steps == 7
     assert experiment.train.seed == 2
     assert experiment.pipeline.partition == [3, 4]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_path_wins_over_the_knob_that_fills_it_whatever_their_order(in_order: bool) -> None:
+    overrides = ["task.model.num_encoder_layers=3", "num_layers=5"]
+    text = make_experiment(lookup(CORPUS), overrides if in_order else overrides[::-1]).to_text()
+    assert "task.model.num_encoder_layers : 3\n" in text
+    assert "task.model.num_decoder_layers : 5\n" in text
 
 
 def test_two_experiments_share_nothing() -> None:

@@ -4,7 +4,7 @@ import enum
 
 import pytest
 
-from lingpipe.hyperparams import Params
+from lingpipe.hyperparams import Params, ParamsTypeError
 from lingpipe.input.folder_corpus import Directions
 from lingpipe.learner.schedules import Cosine, InverseSquareRoot
 from lingpipe.task.model_params import make_experiment
@@ -53,7 +53,7 @@ def test_a_knob_fills_its_fields_and_no_other(knob: str, value: object, paths: l
 
 
 def test_a_model_must_say_what_it_is_trained_on() -> None:
-    with pytest.raises(TypeError, match=r"Homeless defines no input_params\(\)"):
+    with pytest.raises(ParamsTypeError, match=r"Homeless defines no input_params\(\)"):
         make_experiment(Homeless)
 
 
