@@ -31,6 +31,7 @@ _TAG = re.compile(r"<2(.+)>")
 # A sentence beyond this is left out of training the vocabulary, which SentencePiece would do in
 # silence at 4,192; a million bytes in one line is not a sentence in any language.
 _MAX_SENTENCE_BYTES = 1_000_000
+_MAX_LINES = 10**9  # It holds them all in memory.
 _NUM_THREADS = 4  # Fixed: the sums of the training, and so the pieces, depend on it.
 
 
@@ -163,8 +164,8 @@ class TokenizerTrainer(Parameterized):
                     "character_coverage",
                     f"character_coverage ({self.character_coverage}) must be in [0.98, 1].",
                 )
-            if self.max_lines < 1:
-                yield "max_lines", f"max_lines ({self.max_lines}) must be at least 1."
+            if not 1 <= self.max_lines <= _MAX_LINES:
+                yield "max_lines", f"max_lines ({self.max_lines}) must be in [1, {_MAX_LINES:_}]."
 
     def __init__(self, params: Params) -> None:
         """Keeps the params."""

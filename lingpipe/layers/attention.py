@@ -24,7 +24,7 @@ from lingpipe.base.cost import Cost, total_cost
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
-from lingpipe.layers.checks import check_heads, check_positive, check_rate
+from lingpipe.layers.checks import check_heads, check_rate, check_size
 from lingpipe.layers.dropout import Dropout
 from lingpipe.layers.linear import Linear
 from lingpipe.layers.precision import at_least_float32
@@ -52,8 +52,7 @@ class MultiHeadAttention(Layer):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            sizes = ("model_dim", "num_heads")
-            yield from check_positive(self, *sizes)
+            yield from check_size(self, "model_dim", "num_heads")
             yield from check_heads(self.model_dim, self.num_heads, self.head_dim)
             yield from check_rate(self, "dropout")
 

@@ -17,7 +17,7 @@ from lingpipe.base.initializers import normal
 from lingpipe.base.layer import Layer, Weight
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
-from lingpipe.layers.checks import check_positive
+from lingpipe.layers.checks import MAX_VOCABULARY, check_size
 
 
 class Embedding(Layer):
@@ -32,7 +32,8 @@ class Embedding(Layer):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            yield from check_positive(self, "vocabulary_size", "model_dim")
+            yield from check_size(self, "vocabulary_size", most=MAX_VOCABULARY)
+            yield from check_size(self, "model_dim")
 
         def weights(self) -> dict[str, Weight]:
             return {"table": table_weight(self.vocabulary_size, self.model_dim)}

@@ -15,7 +15,7 @@ from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
 from lingpipe.layers.activation import Activation, activate
-from lingpipe.layers.checks import check_positive, check_rate
+from lingpipe.layers.checks import check_positive, check_rate, check_size
 from lingpipe.layers.dropout import Dropout
 from lingpipe.layers.linear import Linear
 
@@ -34,7 +34,8 @@ class FeedForward(Layer):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            yield from check_positive(self, "model_dim", "hidden_dim", "depth_scale")
+            yield from check_size(self, "model_dim", "hidden_dim")
+            yield from check_positive(self, "depth_scale")
             yield from check_rate(self, "dropout")
 
         def children(self) -> dict[str, Layer.Params]:

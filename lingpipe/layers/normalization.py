@@ -17,7 +17,7 @@ from lingpipe.base.initializers import constant
 from lingpipe.base.layer import Layer, Weight
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
-from lingpipe.layers.checks import check_positive
+from lingpipe.layers.checks import check_positive, check_size
 from lingpipe.layers.precision import at_least_float32
 
 
@@ -32,7 +32,8 @@ class LayerNorm(Layer):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            yield from check_positive(self, "model_dim", "epsilon")
+            yield from check_size(self, "model_dim")
+            yield from check_positive(self, "epsilon")
 
         def weights(self) -> dict[str, Weight]:
             return {

@@ -15,7 +15,7 @@ from lingpipe.base.cost import Cost
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
-from lingpipe.layers.checks import check_positive
+from lingpipe.layers.checks import check_size
 
 
 class SinusoidalPosition(Layer):
@@ -28,7 +28,7 @@ class SinusoidalPosition(Layer):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            yield from check_positive(self, "model_dim")
+            yield from check_size(self, "model_dim")
             if self.model_dim % 2:
                 yield (
                     "model_dim",

@@ -20,7 +20,7 @@ from lingpipe.base.cost import Cost
 from lingpipe.base.layer import Layer, Weight
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
-from lingpipe.layers.checks import check_positive
+from lingpipe.layers.checks import MAX_VOCABULARY, check_positive, check_size
 from lingpipe.layers.embedding import table_weight
 from lingpipe.layers.precision import at_least_float32
 
@@ -46,7 +46,9 @@ class Softmax(Layer):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            yield from check_positive(self, "model_dim", "vocabulary_size", "logit_limit")
+            yield from check_size(self, "model_dim")
+            yield from check_size(self, "vocabulary_size", most=MAX_VOCABULARY)
+            yield from check_positive(self, "logit_limit")
 
         def weights(self) -> dict[str, Weight]:
             return {"table": table_weight(self.vocabulary_size, self.model_dim)}

@@ -23,7 +23,7 @@ from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
 from lingpipe.layers.attention import CrossAttention, Masking, SelfAttention
-from lingpipe.layers.checks import check_positive, check_rate
+from lingpipe.layers.checks import check_rate, check_size
 from lingpipe.layers.dropout import Dropout
 from lingpipe.layers.feed_forward import FeedForward
 from lingpipe.layers.normalization import LayerNorm
@@ -51,7 +51,7 @@ class ResidualLayer(Layer):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            yield from check_positive(self, "model_dim")
+            yield from check_size(self, "model_dim")
             yield from check_rate(self, "dropout")
 
         def branches(self) -> dict[str, Layer.Params]:

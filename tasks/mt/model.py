@@ -27,7 +27,14 @@ from lingpipe.base.spec import Spec, Specs
 from lingpipe.hyperparams import REQUIRED
 from lingpipe.layers.activation import Activation
 from lingpipe.layers.attention import CrossAttention, SelfAttention
-from lingpipe.layers.checks import check_heads, check_positive, check_rate
+from lingpipe.layers.checks import (
+    MAX_LAYERS,
+    MAX_VOCABULARY,
+    check_heads,
+    check_positive,
+    check_rate,
+    check_size,
+)
 from lingpipe.layers.embedding import Embedding
 from lingpipe.layers.feed_forward import FeedForward
 from lingpipe.layers.normalization import LayerNorm
@@ -81,8 +88,11 @@ class TransformerModel(Layer):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            sizes = ("vocabulary_size", "model_dim", "ffn_dim", "num_heads", "logit_limit")
-            yield from check_positive(self, *sizes, "num_encoder_layers", "num_decoder_layers")
+            layers = ("num_encoder_layers", "num_decoder_layers")
+            yield from check_size(self, *layers, most=MAX_LAYERS)
+            yield from check_size(self, "vocabulary_size", most=MAX_VOCABULARY)
+            yield from check_size(self, "model_dim", "ffn_dim", "num_heads")
+            yield from check_positive(self, "logit_limit")
             yield from check_heads(self.model_dim, self.num_heads, self.head_dim)
             rates = ("dropout", "attention_dropout", "feed_forward_dropout", "label_smoothing")
             yield from check_rate(self, *rates)

@@ -27,6 +27,7 @@ from lingpipe.input.input import Input
 from lingpipe.input.mixing import MixedOrder
 from lingpipe.input.permutation import Int64s
 from lingpipe.input.tokenizer import TokenizerTrainer
+from lingpipe.layers.checks import MAX_VOCABULARY, check_size
 from tasks.mt.examples import Examples, Int32s, Sentences
 from tasks.mt.pair_table import pair_table
 from tasks.mt.vocabulary import TranslationVocabulary, VocabularyError
@@ -34,6 +35,9 @@ from tasks.mt.vocabulary import TranslationVocabulary, VocabularyError
 # Padding falls with the window: on the tiny corpus it is 36 % at 4,096 examples and 33 % at 16,384,
 # where the first batch is ready in a quarter of a second.
 _MIN_WINDOW = 16_384
+# A window is held in memory; this one takes a minute and some gigabytes.
+_MAX_WINDOW = 2**22
+_MAX_TOKENS = 4 * _MAX_WINDOW  # Of a batch, whose window has a quarter as many examples.
 # Runs that differ in their seed alone have one vocabulary, so that they can be compared.
 _VOCABULARY_SEED = 0
 _logger = logging.getLogger(__name__)
@@ -75,10 +79,13 @@ class ParallelInput(Input):
             yield from super().inconsistencies()
             if not self.temperature > 0:
                 yield "temperature", f"temperature ({self.temperature}) must be greater than 0."
-            for field in ("vocabulary_size", "window_examples"):
-                value = getattr(self, field)
-                if value is not None and value < 1:
-                    yield field, f"{field} ({value}) must be at least 1."
+            yield from check_size(self, "vocabulary_size", most=MAX_VOCABULARY)
+            yield from check_size(self, "window_examples", most=_MAX_WINDOW)
+            sizes = ("tokens_per_batch", "max_length", "length_multiple")
+            impossible = list(check_size(self, *sizes, most=_MAX_TOKENS))
+            yield from impossible or self._unfit_budget()
+
+        def _unfit_budget(self) -> Iterator[tuple[str, str]]:
             try:
                 self.budget()
             except BatchingError as error:

@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from lingpipe.input.corpus import SPLITS, CorpusError, Pair, ParallelText, check_split
 from lingpipe.input.permutation import key
 from lingpipe.input.tokenizer import TokenizerTrainer
+from lingpipe.layers.checks import check_size
 from tasks.mt.parallel_input import ParallelInput
 
 _SOURCE = "text"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_MAX_TRAIN_LINES = 10**9
+_MAX_EVALUATION_LINES = 10**5  # An evaluation reads all of them.
 _PARTS = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}  # Tenths of all lines.
 
 
@@ -149,9 +152,11 @@ class TagsInput(ParallelInput):
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             """Values that cannot work."""
             yield from super().inconsistencies()
-            for field, least in (("train_lines", 1), ("dev_lines", 0), ("test_lines", 0)):
-                if getattr(self, field) < least:
-                    yield field, f"{field} ({getattr(self, field)}) must be at least {least}."
+            yield from check_size(self, "train_lines", most=_MAX_TRAIN_LINES)
+            for field in ("dev_lines", "test_lines"):
+                if not 0 <= getattr(self, field) <= _MAX_EVALUATION_LINES:
+                    value, most = getattr(self, field), _MAX_EVALUATION_LINES
+                    yield field, f"{field} ({value}) must be in [0, {most:_}]."
             if not 2 <= self.num_letters <= len(_ALPHABET):
                 yield "num_letters", f"num_letters ({self.num_letters}) must be in [2, 26]."
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
+from lingpipe.layers.checks import check_size
 from lingpipe.metrics.mean import perplexity
 from lingpipe.metrics.table import PairScores, averages, table_text
 from lingpipe.metrics.translation import translation_scores
@@ -31,9 +32,7 @@ class TranslationTask(Task):
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             yield from super().inconsistencies()
-            if self.typical_length < 1:
-                length = self.typical_length
-                yield "typical_length", f"typical_length ({length}) must be at least 1."
+            yield from check_size(self, "typical_length")
             if self.model.required_fields() == ["vocabulary_size"]:
                 # The input decides that one, later; a mistake in the others is found at once.
                 for field, message in self.model.copy(vocabulary_size=1).inconsistencies():

@@ -44,6 +44,15 @@ def test_more_devices_than_there_are_can_be_planned_for(capfd: Capture) -> None:
         (["--set=pipeline.partition=[2, 6]"], "partition"),
         (["--set=pipeline.num_stages=0"], "num_stages (0) must be at least 1"),
         (["--set=pipeline.num_stages=2.5"], "pipeline.num_stages must be an int"),
+        (
+            ["--set=num_layers=100_000_000"],
+            "num_encoder_layers (100000000) must be at most 10_000.",
+        ),
+        (["--set=model_dim=100_000_000_000"], "(100000000000) must be at most 1_048_576."),
+        (["--set=ffn_dim=1_048_577"], "ffn_dim (1048577) must be at most 1_048_576."),
+        (["--set=num_heads=1_000_000_000_000"], "num_heads (1000000000000) must be at most"),
+        (["--set=vocabulary_size=20_000_000"], "vocabulary_size (20000000) must be at most 16_777"),
+        (["--set=task.typical_length=2_000_000"], "typical_length (2000000) must be at most"),
     ],
 )
 def test_a_cut_that_cannot_be_made_is_told(capfd: Capture, flags: list[str], words: str) -> None:

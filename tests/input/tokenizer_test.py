@@ -187,8 +187,11 @@ def test_an_empty_model_and_a_missing_one(tmp_path: Path) -> None:
 def test_impossible_params_are_listed() -> None:
     with pytest.raises(ParamsError, match=r"character_coverage \(0.5\) must be in \[0.98, 1\]"):
         TokenizerTrainer.Params(character_coverage=0.5).build()
-    with pytest.raises(ParamsError, match=r"max_lines \(0\) must be at least 1"):
-        TokenizerTrainer.Params(max_lines=0).build()
+    for value in (0, 10**30):
+        with pytest.raises(
+            ParamsError, match=rf"max_lines \({value}\) must be in \[1, 1_000_000_000\]"
+        ):
+            TokenizerTrainer.Params(max_lines=value).build()
 
 
 def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from lingpipe.base.layer import Layer, Scope
 from lingpipe.hyperparams import ParamsError
-from lingpipe.layers.checks import check_heads
+from lingpipe.layers.attention import SelfAttention
+from lingpipe.layers.checks import MAX_DIM, check_heads, check_size
 from lingpipe.layers.dropout import Dropout
 from lingpipe.layers.embedding import Embedding
 from lingpipe.layers.feed_forward import FeedForward
@@ -36,6 +37,49 @@ def test_a_rate_outside_of_zero_to_one_is_refused(rate: float) -> None:
 def test_sizes_are_greater_than_zero(params: Layer.Params, message: str) -> None:
     with pytest.raises(ParamsError, match=message):
         params.build(Scope())
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (
+            Embedding.Params(vocabulary_size=2**24 + 1, model_dim=2),
+            r"y_size \(16777217\) must be at",
+        ),
+        (Softmax.Params(vocabulary_size=2**24 + 1, model_dim=2), r"must be at most 16_777_216\."),
+        (
+            FeedForward.Params(model_dim=2, hidden_dim=10**12),
+            r"hidden_dim \(1000000000000\) must be",
+        ),
+        (
+            LayerNorm.Params(model_dim=2**20 + 1),
+            r"model_dim \(1048577\) must be at most 1_048_576\.",
+        ),
+    ],
+)
+def test_sizes_beyond_all_reason_are_refused_with_their_bound(
+    params: Layer.Params, message: str
+) -> None:
+    with pytest.raises(ParamsError, match=message):
+        params.build(Scope())
+
+
+def test_the_greatest_sizes_and_none_are_no_mistake() -> None:
+    assert not list(check_size(FeedForward.Params(model_dim=1, hidden_dim=MAX_DIM), "hidden_dim"))
+    attention = SelfAttention.Params(model_dim=8, num_heads=2)
+    assert not list(check_size(attention, "head_dim", "num_heads", most=2))
+
+
+def test_heads_are_not_wider_than_a_model_may_be() -> None:
+    (problem,) = check_heads(8, 4, MAX_DIM // 4 + 1)
+    words = "num_heads (4) times head_dim (262145) must be at most 1_048_576."
+    assert problem == ("head_dim", words)
+    assert not list(check_heads(8, 4, MAX_DIM // 4))
+
+
+@pytest.mark.parametrize(("model_dim", "num_heads"), [(-1, 8), (0, 8), (100, 0), (100, 10**12)])
+def test_heads_of_impossible_sizes_get_no_advice(model_dim: int, num_heads: int) -> None:
+    assert not list(check_heads(model_dim, num_heads, None))
 
 
 def test_a_size_left_out_is_named() -> None:

@@ -308,11 +308,30 @@ def test_impossible_params_are_all_listed() -> None:
         params.validate()
     for words in (
         "temperature (0.0) must be greater than 0.",
-        "vocabulary_size (0) must be at least 1.",
-        "window_examples (0) must be at least 1.",
+        "vocabulary_size (0) must be greater than 0.",
+        "window_examples (0) must be greater than 0.",
         "tokens_per_batch (100) must hold a source and a target of max_length (256)",
     ):
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [
+        ("vocabulary_size", "16_777_216"),
+        ("window_examples", "4_194_304"),
+        ("tokens_per_batch", "16_777_216"),
+        ("max_length", "16_777_216"),
+        ("length_multiple", "16_777_216"),
+    ],
+)
+@pytest.mark.parametrize("beyond", [1, 10**30])
+def test_numbers_beyond_all_reason_are_refused_with_their_bound(
+    field: str, most: str, beyond: int
+) -> None:
+    value = int(most) + beyond
+    with pytest.raises(ParamsError, match=rf"{field} \({value}\) must be at most {most}\."):
+        TranslationInput.Params(**{field: value}).validate()
 
 
 def test_windows_grow_with_the_batch(vocab: Path) -> None:

@@ -91,8 +91,20 @@ def test_impossible_params_are_all_listed() -> None:
     with pytest.raises(ParamsError) as caught:
         TagsInput.Params(train_lines=0, dev_lines=-1, num_letters=27).validate()
     for words in (
-        "train_lines (0) must be at least 1.",
-        "dev_lines (-1) must be at least 0.",
+        "train_lines (0) must be greater than 0.",
+        "dev_lines (-1) must be in [0, 100_000].",
         "num_letters (27) must be in [2, 26].",
     ):
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ({"train_lines": 10**12}, r"train_lines \(1000000000000\) must be at most 1_000_000_000\."),
+        ({"test_lines": 10**12}, r"test_lines \(1000000000000\) must be in \[0, 100_000\]\."),
+    ],
+)
+def test_more_lines_than_could_be_read_are_refused(lines: dict[str, int], words: str) -> None:
+    with pytest.raises(ParamsError, match=words):
+        TagsInput.Params(**lines).validate()
