@@ -55,6 +55,7 @@ PURE = (
     "lingpipe.pipeline.partitioner",
     "lingpipe.pipeline.plan",
     "lingpipe.pipeline.schedule",
+    "lingpipe.pipeline.schedules",
     "lingpipe.task.model_params",
     "lingpipe.bin.parser",
     "lingpipe.bin.quiet_import",

@@ -470,7 +470,9 @@ def test_infinities_of_both_signs_are_a_step_that_is_not_finite() -> None:
 
 
 def test_fewer_devices_than_stages_are_refused() -> None:
-    with pytest.raises(DeviceError, match=r"num_stages \(3\) needs as many .* 2: /CPU:0, /CPU:1"):
+    with pytest.raises(
+        DeviceError, match=r"num_stages \(3\) .* needs 3 devices; .* 2: /CPU:0, /CPU:1"
+    ):
         Pipeline.Params(num_stages=3).build(
             cells=dense_cells(4),
             learner=make_learner(),

@@ -27,7 +27,7 @@ from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import PipelineError
 from lingpipe.pipeline.executor import Executor
 from lingpipe.pipeline.micro_batch import MicroBatch
-from lingpipe.pipeline.schedule import gpipe
+from lingpipe.pipeline.schedules import gpipe
 from tests.pipeline.small_models import (
     Batch,
     Cell,
@@ -255,9 +255,9 @@ def test_each_waits_for_every_stage_before_it_raises() -> None:
         ended.append(stage.index)
 
     with pytest.raises(PipelineError, match=r"Stage 0 .*failed in the work: ValueError: first"):
-        Executor(pipeline.stages).each(work, "work")
+        Executor(pipeline.stages, range(3)).each(work, "work")
     assert sorted(ended) == [1, 2]
-    assert Executor(pipeline.stages).each(lambda stage: stage.index, "work") == [0, 1, 2]
+    assert Executor(pipeline.stages, range(3)).each(lambda stage: stage.index, "work") == [0, 1, 2]
 
 
 class BrokenLearner(Learner):
@@ -276,31 +276,31 @@ def test_an_optimiser_that_cannot_be_traced_is_found_out_before_the_first_step()
 # ------------------------------------------------------------------ threads and memory
 
 
-def stage_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("stage_")]
+def device_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("device_")]
 
 
 def test_threads_end_with_their_pipeline() -> None:
     gc.collect()
-    before = len(stage_threads())
+    before = len(device_threads())
     pipeline = make_pipeline(dense_cells(5), 4, 2)
     pipeline.train_step(dense_batch(4))
     pipeline.evaluate_step(dense_batch(4))
-    assert len(stage_threads()) == before + 4
+    assert len(device_threads()) == before + 4
     pipeline.close()
-    assert len(stage_threads()) == before
+    assert len(device_threads()) == before
     forgotten = make_pipeline(dense_cells(5), 4, 2)
     forgotten.train_step(dense_batch(4))
     del forgotten
     gc.collect()
     deadline = time.perf_counter() + 5
-    while len(stage_threads()) > before and time.perf_counter() < deadline:
+    while len(device_threads()) > before and time.perf_counter() < deadline:
         time.sleep(0.01)
-    assert len(stage_threads()) == before
+    assert len(device_threads()) == before
 
 
-def test_every_stage_has_a_thread_of_its_own_from_the_first_step_on() -> None:
-    """One pool for all may hand two waiting stages to one thread, which then waits for itself."""
+def test_every_device_has_a_thread_of_its_own_from_the_first_step_on() -> None:
+    """One pool for all may hand two waiting devices to one thread, which then waits for itself."""
     pipeline = make_pipeline(dense_cells(5), 4)
     seen: list[list[str]] = []
     for _ in range(3):
@@ -311,7 +311,7 @@ def test_every_stage_has_a_thread_of_its_own_from_the_first_step_on() -> None:
             return threading.current_thread().name
 
         seen.append(pipeline._executor.each(work, "work"))
-    assert seen == [[f"stage_{k}_0" for k in range(4)]] * 3
+    assert seen == [[f"device_{k}_0" for k in range(4)]] * 3
     pipeline.close()
 
 
@@ -366,7 +366,7 @@ MICRO_BATCHES = [MicroBatch(m, {}) for m in range(6)]
 
 def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
     _, middle, last = stages = fake_stages(3)
-    executor = Executor(stages)
+    executor = Executor(stages, range(3))
     executor.train(gpipe(3, 6), MICRO_BATCHES, 1)
     # When the middle stage goes backward it has received all of the first one's tensors, and holds
     # none: not even the last, while it waits for the gradient. (The function at work here has the
@@ -381,7 +381,7 @@ def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
 
 def test_a_failed_step_holds_nothing_once_it_is_handled() -> None:
     stages = fake_stages(3, fails_at=2)
-    executor = Executor(stages)
+    executor = Executor(stages, range(3))
     gc.collect()
     gc.disable()
     try:

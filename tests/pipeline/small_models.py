@@ -145,6 +145,7 @@ def make_pipeline(
     schedule: str = "gpipe",
     remat: str = "none",
     *,
+    stages_per_device: int = 1,
     partition: list[int] | None = None,
     learner: Learner | None = None,
     micro_batch: Mapping[str, Spec] | None = None,
@@ -152,14 +153,17 @@ def make_pipeline(
 ) -> Pipeline:
     """A pipeline on this process's CPU devices; `values` go to the builder."""
     params = Pipeline.Params(
-        num_stages=num_stages, num_micro_batches=num_micro_batches, partition=partition
+        num_stages=num_stages,
+        num_micro_batches=num_micro_batches,
+        stages_per_device=stages_per_device,
+        partition=partition,
     )
     params.override("schedule", schedule, text=True)
     params.override("remat", remat, text=True)
     return params.build(
         cells=cells,
         learner=learner or make_learner(),
-        devices=[f"/CPU:{stage}" for stage in range(num_stages)],
+        devices=[f"/CPU:{device}" for device in range(params.num_devices())],
         micro_batch=micro_batch or {},
         **{"seed": SEED, **values},
     )
