@@ -144,8 +144,9 @@ class Pipeline(Parameterized):
         self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
         schedule = self._schedule(params.num_micro_batches)
-        places = [devices[device] for device in schedule.placement]
-        self.stages = _build_stages(self.plan, cells, places, params.remat, seed, compute_dtype)
+        self.stages = _build_stages(
+            self.plan, cells, devices, schedule, params.remat, seed, compute_dtype
+        )
         self._mirrors = find_mirrors(self.stages)
         self.copy_shared_weights()  # Tied layers may declare different initial values.
         owners = find_owners(self.stages)
@@ -276,20 +277,22 @@ def _build_stages(
     plan: Plan,
     cells: Mapping[str, Layer.Params],
     devices: Sequence[str],
+    schedule: Schedule,
     remat: Rematerialisation,
     seed: int,
     compute_dtype: tf.DType,
 ) -> list[Stage]:
-    """The stages of a plan, each on its device (`devices` has one a stage)."""
+    """The stages of a plan, each on the device that the schedule gives it."""
     return [
         Stage(
             index,
             {name: cells[name] for name in stage.cells},
-            devices[index],
+            devices[schedule.placement[index]],
             seed=seed,
             is_last=index == len(plan.stages) - 1,
             compute_dtype=compute_dtype,
             remat=remat,
+            splits_backward=index in schedule.split_stages,
         )
         for index, stage in enumerate(plan.stages)
     ]

@@ -235,6 +235,8 @@ class _Walk:
         phases = {
             Phase.forward: self._forward,
             Phase.backward: self._backward,
+            Phase.backward_input: self._backward_input,
+            Phase.backward_weight: self._backward_weight,
         }
         try:
             for action in row:
@@ -266,6 +268,15 @@ class _Walk:
     def _backward(self, stage: Stage, m: int) -> None:
         gradients = stage.backward(self._kept.pop((stage.index, m)), self._given(stage, m))
         self._send_back(stage, m, gradients)
+
+    def _backward_input(self, stage: Stage, m: int) -> None:
+        key = stage.index, m
+        gradients, kept = stage.backward_input(self._kept.pop(key), self._given(stage, m))
+        self._kept[key] = kept
+        self._send_back(stage, m, gradients)
+
+    def _backward_weight(self, stage: Stage, m: int) -> None:
+        stage.backward_weight(self._kept.pop((stage.index, m)))
 
     def _given(self, stage: Stage, m: int) -> list[tf.Tensor]:
         """The gradients of a stage's outputs."""
