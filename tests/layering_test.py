@@ -56,6 +56,7 @@ PURE = (
     "lingpipe.pipeline.plan",
     "lingpipe.pipeline.schedule",
     "lingpipe.pipeline.schedules",
+    "lingpipe.pipeline.simulate",
     "lingpipe.task.model_params",
     "lingpipe.bin.parser",
     "lingpipe.bin.quiet_import",
