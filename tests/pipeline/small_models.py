@@ -29,6 +29,14 @@ Cells = Mapping[str, Layer.Params]
 
 SEED = 3
 
+# (schedule, remat, stages_per_device) of a pipeline of an even number of stages: the last arguments
+# of `make_pipeline`.
+EVERY_SETTING = [
+    (schedule, remat, 2 if schedule == "interleaved" else 1)
+    for schedule in ("gpipe", "1f1b", "interleaved", "zb_h1")
+    for remat in ("none", "layer", "stage")
+]
+
 
 class Cell(Layer):
     """A cell of a test: costs one, reads the batch entries that its params name."""
@@ -144,8 +152,8 @@ def make_pipeline(
     num_micro_batches: int = 1,
     schedule: str = "gpipe",
     remat: str = "none",
-    *,
     stages_per_device: int = 1,
+    *,
     partition: list[int] | None = None,
     learner: Learner | None = None,
     micro_batch: Mapping[str, Spec] | None = None,
