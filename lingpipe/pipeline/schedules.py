@@ -117,12 +117,13 @@ def interleaved(num_stages: int, num_micro_batches: int, stages_per_device: int)
     """1F1B where device d of D runs the v stages d, D+d, 2D+d ... (Narayanan et al. 2021, 2.2).
 
     Micro-batches go around all devices in groups: a device takes a group through its first stage,
-    then through its next. Their order is that of the paper, with two changes. The paper wants D to
-    divide M; here M // D groups as equal as possible, none smaller than D, let the bubble be
-    (D-1) / (v M + D-1) for every M >= D (a smaller group would make the devices wait for each
-    other, and could lock them). And the first backward of device d comes after D-d forwards on top
-    of the v-1 first groups, as in 1F1B, not after 2 (D-d) - 1: the bubble is the same, less is
-    alive, and for one stage a device the rule is 1F1B.
+    then through its next. In the paper a group is D micro-batches, and D must divide M; here they
+    are M // D groups as equal as can be, none smaller than D unless M is. The bubble then is the
+    share (D-1) / (v M + D-1) for every M >= D, where one smaller group at the end would make the
+    devices wait for each other, some of them for ever.
+
+    Device d runs 2 (D-d-1) forwards ahead on top of v-1 groups. Half of them would do if nothing
+    took time to cross from device to device, and do for v = 1, which makes the rule 1F1B.
 
     Args:
       num_stages: number of stages over all devices, a multiple of `stages_per_device`.
@@ -134,6 +135,7 @@ def interleaved(num_stages: int, num_micro_batches: int, stages_per_device: int)
     bounds = [num_micro_batches * i // num_groups for i in range(num_groups + 1)]
     groups = [range(bounds[i], bounds[i + 1]) for i in range(num_groups)]
     largest = max(len(group) for group in groups)
+    ahead_of_next = 1 if stages_per_device == 1 else 2
     rows = []
     for device in range(num_devices):
         stages = range(device, num_stages, num_devices)
@@ -144,8 +146,8 @@ def interleaved(num_stages: int, num_micro_batches: int, stages_per_device: int)
             for s in reversed(stages)
             for m in group
         )
-        ahead = (stages_per_device - 1) * largest + num_devices - device
-        rows.append(tuple(_alternate(forwards, backwards, ahead)))
+        ahead = (stages_per_device - 1) * largest + ahead_of_next * (num_devices - device - 1)
+        rows.append(tuple(_alternate(forwards, backwards, ahead + 1)))
     return Schedule("interleaved", num_micro_batches, tuple(rows))
 
 
@@ -164,7 +166,8 @@ def zb_h1(num_stages: int, num_micro_batches: int) -> Schedule:
 
     Stage k does the W of a micro-batch k micro-batches after its I. Every stage then holds up to K
     micro-batches, as the first stage of 1F1B does, and with equal costs on all stages the bubble
-    falls from (K-1)(F+I+W) to (K-1)(F+I-W).
+    falls from (K-1)(F+I+W) to (K-1)(F+I-W). That goes for the last stage too: it keeps the
+    gradients of the logits of up to K micro-batches, where 1F1B keeps one.
 
         F0 F1 F2 .  .  B0 F3 B1 .  .  B2 .  B3
         .  F0 F1 .  I0 F2 I1 W0 F3 I2 W1 I3 W2 W3

@@ -67,8 +67,8 @@ class Stage:
           seed: the run's seed.
           is_last: True for the stage that returns the loss.
           compute_dtype: dtype of activations.
-          remat: what to keep. The last stage runs backward right after forward, where computing
-            again would save nothing: it always keeps all.
+          remat: what to keep. On the last stage input gradients follow the forward pass at once,
+            so that computing again would save nothing: it always keeps all.
           splits_backward: True if `backward_input` and `backward_weight` will be called, and not
             `backward`.
         """

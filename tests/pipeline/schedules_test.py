@@ -76,12 +76,12 @@ GRIDS: dict[str, str] = {
         .    F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 B1.0 B1.1
         """,
     "interleaved 4 4 2": """
-        F0.0 F0.1 F2.0 F2.1 .    B2.0 F0.2 B2.1 F0.3 B0.0 F2.2 B0.1 F2.3 B2.2 .    B2.3 B0.2 B0.3
+        F0.0 F0.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F2.2 B0.0 F2.3 B0.1 .    B2.2 .    B2.3 B0.2 B0.3
         .    F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 F1.3 B1.1 F3.2 B3.2 F3.3 B3.3 B1.2 B1.3
         """,
     # One group of three, since a second group would have one micro-batch for two devices.
     "interleaved 4 3 2": """
-        F0.0 F0.1 F0.2 F2.0 F2.1 .    B2.0 F2.2 B2.1 .    B2.2 B0.0 B0.1 B0.2
+        F0.0 F0.1 F0.2 F2.0 F2.1 F2.2 B2.0 .    B2.1 .    B2.2 B0.0 B0.1 B0.2
         .    F1.0 F1.1 F1.2 F3.0 B3.0 F3.1 B3.1 F3.2 B3.2 B1.0 B1.1 B1.2
         """,
     "zb_h1 1 2": "F0 B0 F1 B1",
@@ -187,16 +187,15 @@ def test_zb_h1_keeps_on_every_stage_what_1f1b_keeps_on_its_first() -> None:
         assert peaks == (min(num_stages, num_micro_batches),) * num_stages
 
 
-def test_interleaving_holds_micro_batches_of_all_stages_of_a_device_but_no_more_of_each() -> None:
-    """Device d holds the v-1 first groups and D-d more; as of D stages, each is 1/v of a model."""
+def test_interleaving_holds_the_papers_number_of_micro_batches() -> None:
+    """Device d holds v-1 groups of D and 2 (D-d) - 1 more; of a stage that is 1/v as large."""
     for num_devices in (1, 2, 4):
-        for stages_per_device in (1, 2, 3):
-            num_micro_batches = 3 * num_devices
-            schedule = interleaved(
-                num_devices * stages_per_device, num_micro_batches, stages_per_device
-            )
+        for stages_per_device in (2, 3):
+            num_stages = num_devices * stages_per_device
+            schedule = interleaved(num_stages, 3 * num_devices, stages_per_device)
             assert schedule.peak_live_micro_batches() == tuple(
-                stages_per_device * num_devices - device for device in range(num_devices)
+                (stages_per_device - 1) * num_devices + 2 * (num_devices - device) - 1
+                for device in range(num_devices)
             )
 
 
