@@ -55,6 +55,8 @@ PURE = (
     "lingpipe.pipeline.partitioner",
     "lingpipe.pipeline.plan",
     "lingpipe.pipeline.schedule",
+    "lingpipe.pipeline.schedules",
+    "lingpipe.pipeline.simulate",
     "lingpipe.task.model_params",
     "lingpipe.bin.parser",
     "lingpipe.bin.quiet_import",

@@ -32,7 +32,8 @@ from lingpipe.pipeline.executor import Executor
 from lingpipe.pipeline.micro_batch import MicroBatch, split_batch
 from lingpipe.pipeline.plan import Plan, make_plan
 from lingpipe.pipeline.rematerialise import Rematerialisation
-from lingpipe.pipeline.schedule import Schedule, ScheduleKind, make_schedule
+from lingpipe.pipeline.schedule import Schedule
+from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_device_fault
 from lingpipe.pipeline.shared_weights import find_mirrors, find_owners
 from lingpipe.pipeline.signature import check_entries, widen_signature
 from lingpipe.pipeline.stage import Stage
@@ -40,7 +41,7 @@ from lingpipe.pipeline.stage_learner import StageLearner
 
 
 class DeviceError(UserError, ValueError):
-    """Fewer devices than stages."""
+    """Fewer devices than the stages need."""
 
 
 class NonFiniteError(ArithmeticError):
@@ -82,7 +83,8 @@ class Pipeline(Parameterized):
     class Params(Parameterized.Params):
         """How to cut and run; what to run comes with `build`."""
 
-        num_stages: int = 1  # K: stages, each on its own device.
+        num_stages: int = 1  # K: stages, over all devices.
+        stages_per_device: int = 1  # More than 1 for schedule interleaved; divides num_stages.
         num_micro_batches: int = 1  # M: slices of a mini-batch that are in flight together.
         schedule: ScheduleKind = ScheduleKind.gpipe  # Order of forwards and backwards.
         remat: Rematerialisation = Rematerialisation.none  # Activations computed again.
@@ -93,6 +95,13 @@ class Pipeline(Parameterized):
                 value = getattr(self, field)
                 if value < 1:
                     yield field, f"{field} ({value}) must be at least 1."
+            fault = stages_per_device_fault(self.schedule, self.num_stages, self.stages_per_device)
+            if fault:
+                yield "stages_per_device", fault
+
+        def num_devices(self) -> int:
+            """Number of devices that the stages need."""
+            return self.num_stages // self.stages_per_device
 
     def __init__(
         self,
@@ -112,7 +121,8 @@ class Pipeline(Parameterized):
           params: frozen params.
           cells: name -> params of each cell, in order; the last returns the loss.
           learner: optimiser, learning rate and clipping.
-          devices: at least one device a stage, used in order.
+          devices: at least `params.num_devices()`, used in order; stage s lies on the device that
+            the schedule gives it.
           micro_batch: typical shapes of a micro-batch, for balancing.
           seed: seed of initial weights and of dropout.
           compute_dtype: dtype of activations; weights and gradients are float32.
@@ -121,23 +131,22 @@ class Pipeline(Parameterized):
 
         Raises:
           PartitionError: the cells cannot be cut as asked.
-          DeviceError: fewer devices than stages.
+          DeviceError: fewer devices than the stages need.
           SharedWeightError: layers share a weight but declare it differently.
         """
         self.params = params
         self.plan = make_plan(cells, params.num_stages, micro_batch, params.partition)
-        if len(devices) < params.num_stages:
-            raise DeviceError(
-                f"num_stages ({params.num_stages}) needs as many devices; there are "
-                f"{len(devices)}: {', '.join(devices) or 'none'}. Use fewer stages."
-            )
+        _check_devices(params, devices)
         self.step = 0
         self._learner = learner
         self._signature = dict(signature or {})
         self._is_traced: set[str] = set()
         self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
-        self.stages = _build_stages(self.plan, cells, devices, params.remat, seed, compute_dtype)
+        schedule = self._schedule(params.num_micro_batches)
+        self.stages = _build_stages(
+            self.plan, cells, devices, schedule, params.remat, seed, compute_dtype
+        )
         self._mirrors = find_mirrors(self.stages)
         self.copy_shared_weights()  # Tied layers may declare different initial values.
         owners = find_owners(self.stages)
@@ -153,7 +162,7 @@ class Pipeline(Parameterized):
         self.slots = {
             name: slot for part in self._stage_learners for name, slot in part.slots.items()
         }
-        self._executor = Executor(self.stages)
+        self._executor = Executor(self.stages, schedule.placement)
 
     def train_step(self, batch: Mapping[str, np.ndarray]) -> StepResult:
         """One synchronous step on a mini-batch: forward, backward, one update.
@@ -204,7 +213,8 @@ class Pipeline(Parameterized):
           BatchError, PipelineError: as in `train_step`.
         """
         micro_batches = self._prepare(batch, "evaluation")
-        return _add_up(self._executor.evaluate(micro_batches, self.step))
+        schedule = self._schedule(len(micro_batches))
+        return _add_up(self._executor.evaluate(schedule, micro_batches, self.step))
 
     def copy_shared_weights(self) -> None:
         """Brings the copies of shared weights up to date; call it after restoring a checkpoint."""
@@ -212,16 +222,18 @@ class Pipeline(Parameterized):
             mirror.copy_from_owner()
 
     def close(self) -> None:
-        """Ends the stages' threads."""
+        """Ends the devices' threads."""
         self._executor.close()
 
     def _schedule(self, num_micro_batches: int) -> Schedule:
         """The schedule for so many micro-batches; a small mini-batch has fewer than M."""
         schedule = self._schedules.get(num_micro_batches)
         if schedule is None:
-            kind, num_stages = self.params.schedule, self.params.num_stages
-            schedule = make_schedule(kind, num_stages, num_micro_batches)
-            schedule.validate()  # A stuck one would make the stages wait for ever.
+            params = self.params
+            schedule = make_schedule(
+                params.schedule, params.num_stages, num_micro_batches, params.stages_per_device
+            )
+            schedule.validate()  # A stuck one would make the devices wait for ever.
             self._schedules[num_micro_batches] = schedule
         return schedule
 
@@ -252,24 +264,35 @@ class Pipeline(Parameterized):
         return micro_batches
 
 
+def _check_devices(params: Pipeline.Params, devices: Sequence[str]) -> None:
+    if len(devices) < params.num_devices():
+        raise DeviceError(
+            f"num_stages ({params.num_stages}) with stages_per_device "
+            f"({params.stages_per_device}) needs {params.num_devices()} devices; there are "
+            f"{len(devices)}: {', '.join(devices) or 'none'}. Use fewer stages."
+        )
+
+
 def _build_stages(
     plan: Plan,
     cells: Mapping[str, Layer.Params],
     devices: Sequence[str],
+    schedule: Schedule,
     remat: Rematerialisation,
     seed: int,
     compute_dtype: tf.DType,
 ) -> list[Stage]:
-    """The stages of a plan, each on its device."""
+    """The stages of a plan, each on the device that the schedule gives it."""
     return [
         Stage(
             index,
             {name: cells[name] for name in stage.cells},
-            devices[index],
+            devices[schedule.placement[index]],
             seed=seed,
             is_last=index == len(plan.stages) - 1,
             compute_dtype=compute_dtype,
             remat=remat,
+            splits_backward=index in schedule.split_stages,
         )
         for index, stage in enumerate(plan.stages)
     ]

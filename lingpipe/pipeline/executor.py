@@ -1,17 +1,18 @@
-"""Runs a schedule: one Python thread a stage walks its list of actions.
+"""Runs a schedule: one Python thread a device walks its row of actions.
 
-An action is one call of a stage function under the stage's device; TensorFlow releases the
-interpreter while it computes, so the stages work side by side. What crosses a boundary goes into
-the mailbox of the stage that needs it, and that stage waits for it. If any action fails, every
+An action is one call of a stage function under the device; TensorFlow releases the interpreter
+while it computes, so the devices work side by side. What crosses a boundary is addressed to the
+stage that needs it, and the thread of that stage's device waits for it. If any action fails, every
 thread is woken and leaves the step, and the step raises one error that names where it happened.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -26,18 +27,20 @@ Result = TypeVar("Result")
 class Executor:
     """Threads that run the stages of one pipeline, kept from step to step."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
+    def __init__(self, stages: Sequence[Stage], placement: Sequence[int]) -> None:
         """Starts no thread yet; each starts with the first step.
 
         Args:
           stages: the stages, in order.
+          placement: for each stage the number of its device, as in `Schedule.placement`.
         """
         self._stages = list(stages)
-        # A pool of one thread for each stage, never one pool for all: stages wait for each other,
+        self._placement = list(placement)
+        # A pool of one thread for each device, never one pool for all: devices wait for each other,
         # so none may ever find its thread taken by another.
         self._pools = [
-            concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"stage_{stage.index}")
-            for stage in self._stages
+            concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"device_{device}")
+            for device in range(max(self._placement) + 1)
         ]
 
     def train(
@@ -46,7 +49,7 @@ class Executor:
         """Runs forward and backward of every micro-batch.
 
         Args:
-          schedule: a valid schedule of as many stages and micro-batches.
+          schedule: a valid schedule of these stages on these devices, and of as many micro-batches.
           micro_batches: the slices of the mini-batch, in order.
           step: number of the step.
 
@@ -56,34 +59,21 @@ class Executor:
         Raises:
           PipelineError: an action failed; accumulators hold part of the gradients.
         """
-        results: dict[int, Mapping[str, tf.Tensor]] = {}
-
-        def walk(stage: Stage, boxes: _Mailboxes) -> None:
-            walker = _Walk(stage, boxes, micro_batches, step, results, training=True)
-            walker.walk(schedule.actions[stage.index])
-
-        self._run(walk)
-        return [results[m] for m in range(len(micro_batches))]
+        return self._run(schedule.rows, micro_batches, step, training=True)
 
     def evaluate(
-        self, micro_batches: Sequence[MicroBatch], step: int
+        self, schedule: Schedule, micro_batches: Sequence[MicroBatch], step: int
     ) -> list[Mapping[str, tf.Tensor]]:
-        """Runs every micro-batch forward without dropout; returns what the last cell returned.
+        """Runs the schedule's forward passes, without dropout; arguments and result as in `train`.
 
         Raises:
           PipelineError: an action failed.
         """
-        results: dict[int, Mapping[str, tf.Tensor]] = {}
-
-        def walk(stage: Stage, boxes: _Mailboxes) -> None:
-            walker = _Walk(stage, boxes, micro_batches, step, results, training=False)
-            walker.walk(Action(Phase.forward, m) for m in range(len(micro_batches)))
-
-        self._run(walk)
-        return [results[m] for m in range(len(micro_batches))]
+        forwards = [[a for a in row if a.phase is Phase.forward] for row in schedule.rows]
+        return self._run(forwards, micro_batches, step, training=False)
 
     def each(self, function: Callable[[Stage], Result], doing: str) -> list[Result]:
-        """Calls `function` for every stage, each on its own thread, and waits for all of them.
+        """Calls `function` for every stage, on the thread of its device, and waits for all of them.
 
         It waits for all in every case, also after a failure or an interruption, so that nothing
         still runs when it is over.
@@ -95,7 +85,10 @@ class Executor:
         Raises:
           PipelineError: a call failed; of several, that of the first stage.
         """
-        futures = self._start(function)
+        futures = [
+            self._pools[device].submit(function, stage)
+            for stage, device in zip(self._stages, self._placement, strict=True)
+        ]
         _wait(futures)
         results = []
         for stage, future in zip(self._stages, futures, strict=True):
@@ -108,10 +101,23 @@ class Executor:
         for pool in self._pools:
             pool.shutdown()
 
-    def _run(self, walk: Callable[[Stage, _Mailboxes], None]) -> None:
-        """Lets every stage walk its list; raises the first failure once all threads have ended."""
-        boxes = _Mailboxes(len(self._stages))
-        futures = self._start(lambda stage: walk(stage, boxes))
+    def _run(
+        self,
+        rows: Sequence[Sequence[Action]],
+        micro_batches: Sequence[MicroBatch],
+        step: int,
+        *,
+        training: bool,
+    ) -> list[Mapping[str, tf.Tensor]]:
+        """Lets every device walk its row; raises the first failure once all threads have ended."""
+        boxes = _Mailboxes(self._placement)
+        results: dict[int, Mapping[str, tf.Tensor]] = {}
+        walk = functools.partial(
+            _Walk, self._stages, boxes, micro_batches, step, results, training=training
+        )
+        futures = [
+            pool.submit(walk().walk, row) for pool, row in zip(self._pools, rows, strict=True)
+        ]
         _wait(futures, boxes.fail)
         failure = boxes.take_failure()
         if failure is not None:
@@ -121,12 +127,7 @@ class Executor:
                 # The failure's traceback holds this frame; without the name there is no circle,
                 # and what the failed step held on the devices is free as soon as it is handled.
                 del failure
-
-    def _start(self, function: Callable[[Stage], Result]) -> list[concurrent.futures.Future]:
-        return [
-            pool.submit(function, stage)
-            for pool, stage in zip(self._pools, self._stages, strict=True)
-        ]
+        return [results[m] for m in range(len(micro_batches))]
 
 
 def _wait(
@@ -147,17 +148,26 @@ class _Stopped(BaseException):
     """Tells a thread that the step has failed elsewhere; no failure of its own, hence the base."""
 
 
+class _Parcel(NamedTuple):
+    """The address of what crosses a boundary: "inputs" or "gradients", and for whom."""
+
+    what: str
+    stage: int
+    micro_batch: int
+
+
 class _Mailboxes:
     """What the stages of one step send each other, or that one of them has failed."""
 
-    def __init__(self, num_stages: int) -> None:
+    def __init__(self, placement: Sequence[int]) -> None:
         self._lock = threading.Lock()
-        # Each stage's thread waits at its own door.
-        self._arrivals = [threading.Condition(self._lock) for _ in range(num_stages)]
-        self._values: dict[tuple[int, Action], Any] = {}
+        self._placement = placement
+        # Each device's thread waits at its own door.
+        self._arrivals = [threading.Condition(self._lock) for _ in range(max(placement) + 1)]
+        self._values: dict[_Parcel, Any] = {}
         self._failure: BaseException | None = None
 
-    def put(self, stage: int, action: Action, value: Any) -> None:
+    def put(self, parcel: _Parcel, value: Any) -> None:
         """Delivers what an action of a stage waits for.
 
         Raises:
@@ -166,21 +176,21 @@ class _Mailboxes:
         with self._lock:
             if self._failure is not None:
                 raise _Stopped
-            self._values[stage, action] = value
-            self._arrivals[stage].notify()
+            self._values[parcel] = value
+            self._arrivals[self._placement[parcel.stage]].notify()
 
-    def take(self, stage: int, action: Action) -> Any:
+    def take(self, parcel: _Parcel) -> Any:
         """Waits for it and forgets it, so that its memory is free once the action is done.
 
         Raises:
           _Stopped: the step has failed.
         """
         with self._lock:
-            while self._failure is None and (stage, action) not in self._values:
-                self._arrivals[stage].wait()
+            while self._failure is None and parcel not in self._values:
+                self._arrivals[self._placement[parcel.stage]].wait()
             if self._failure is not None:
                 raise _Stopped
-            return self._values.pop((stage, action))
+            return self._values.pop(parcel)
 
     def fail(self, failure: BaseException) -> None:
         """Keeps the first failure of the step and wakes every thread that waits."""
@@ -198,11 +208,11 @@ class _Mailboxes:
 
 
 class _Walk:
-    """One stage's way through its list of actions in one step."""
+    """One device's way through its row of actions in one step."""
 
     def __init__(
         self,
-        stage: Stage,
+        stages: Sequence[Stage],
         boxes: _Mailboxes,
         micro_batches: Sequence[MicroBatch],
         step: int,
@@ -211,26 +221,30 @@ class _Walk:
         training: bool,
     ) -> None:
         """Starts nothing; `results` takes what the last cell returns for each micro-batch."""
-        self._stage = stage
+        self._stages = stages
         self._boxes = boxes
         self._micro_batches = micro_batches
         self._step = step
         self._results = results
         self._training = training
-        self._kept: dict[int, list[tf.Tensor]] = {}
+        # For each stage and micro-batch what its next phase needs of the one before.
+        self._kept: dict[tuple[int, int], list[tf.Tensor]] = {}
 
-    def walk(self, actions: Iterable[Action]) -> None:
+    def walk(self, row: Iterable[Action]) -> None:
         """Takes every action in turn; ends early, without raising, when the step has failed."""
+        phases = {
+            Phase.forward: self._forward,
+            Phase.backward: self._backward,
+            Phase.backward_input: self._backward_input,
+            Phase.backward_weight: self._backward_weight,
+        }
         try:
-            for action in actions:
-                doing = f"{action.phase.name} pass of micro-batch {action.micro_batch}"
-                with naming(self._stage, doing):
+            for action in row:
+                stage, m = self._stages[action.stage], action.micro_batch
+                with naming(stage, f"{action.phase.name} pass of micro-batch {m}"):
                     # What these calls name dies with them; a tensor named here would stay alive
-                    # while the stage waits for its next one.
-                    if action.phase is Phase.forward:
-                        self._forward(action)
-                    else:
-                        self._backward(action)
+                    # while the device waits for its next one.
+                    phases[action.phase](stage, m)
         except _Stopped:
             pass
         except BaseException as failure:
@@ -238,24 +252,39 @@ class _Walk:
         finally:
             self._kept.clear()
 
-    def _forward(self, action: Action) -> None:
-        stage, m = self._stage, action.micro_batch
-        inputs = self._boxes.take(stage.index, action) if stage.index else ()
+    def _forward(self, stage: Stage, m: int) -> None:
+        index = stage.index
+        inputs = self._boxes.take(_Parcel("inputs", index, m)) if index else ()
         if self._training:
-            outputs, self._kept[m] = stage.forward(inputs, self._micro_batches[m], self._step)
+            outputs, kept = stage.forward(inputs, self._micro_batches[m], self._step)
+            self._kept[index, m] = kept
         else:
             outputs = stage.evaluate(inputs, self._micro_batches[m], self._step)
         if stage.is_last:
             self._results[m] = outputs
         else:
-            self._boxes.put(stage.index + 1, action, outputs)
+            self._boxes.put(_Parcel("inputs", index + 1, m), outputs)
 
-    def _backward(self, action: Action) -> None:
-        stage, m = self._stage, action.micro_batch
+    def _backward(self, stage: Stage, m: int) -> None:
+        gradients = stage.backward(self._kept.pop((stage.index, m)), self._given(stage, m))
+        self._send_back(stage, m, gradients)
+
+    def _backward_input(self, stage: Stage, m: int) -> None:
+        key = stage.index, m
+        gradients, kept = stage.backward_input(self._kept.pop(key), self._given(stage, m))
+        self._kept[key] = kept
+        self._send_back(stage, m, gradients)
+
+    def _backward_weight(self, stage: Stage, m: int) -> None:
+        stage.backward_weight(self._kept.pop((stage.index, m)))
+
+    def _given(self, stage: Stage, m: int) -> list[tf.Tensor]:
+        """The gradients of a stage's outputs."""
         if stage.is_last:
-            gradients = [tf.ones_like(self._results[m]["loss"])]
-        else:
-            gradients = self._boxes.take(stage.index, action)
-        gradients = stage.backward(self._kept.pop(m), gradients)
+            return [tf.ones_like(self._results[m]["loss"])]
+        return self._boxes.take(_Parcel("gradients", stage.index, m))
+
+    def _send_back(self, stage: Stage, m: int, gradients: list[tf.Tensor]) -> None:
+        """Sends the gradients of a stage's inputs to the stage before it, if there is one."""
         if stage.index:
-            self._boxes.put(stage.index - 1, action, gradients)
+            self._boxes.put(_Parcel("gradients", stage.index - 1, m), gradients)

@@ -1,4 +1,4 @@
-"""One traced graph of a stage's computation, cut into a forward and a backward function.
+"""One traced graph of a stage's computation, cut into a forward and one or two backward functions.
 
 Tracing a stage's forward pass and the gradients from a given output gradient into ONE graph costs a
 trace only once and settles by itself what must be kept in between:
@@ -7,9 +7,16 @@ trace only once and settles by itself what must be kept in between:
                      | residuals: tensors that cross the cut
     output gradients --> [ backward: all the rest ] --> input gradients, summed weight gradients
 
+A schedule that fills bubbles with weight gradients (Qi et al. 2023) asks for one more cut:
+
+    output gradients --> [ backward: all that the input gradients need ] --> input gradients
+                               | what crosses the second cut
+          residuals  --> [ weight part: all the rest ] --> summed weight gradients
+
+No operation runs on both sides of a cut, except on weights alone: those are captured variables,
+every function reads them where they lie, and neither they nor what is made of them crosses.
 Rematerialisation moves the cut and nothing else: what `tf.recompute_grad` computes again lies on
-the backward side. Weights are captured variables; both functions read them where they lie, so that
-they never cross.
+the backward side, and of that what the input gradients need lies before the second cut.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.pipeline.graph_function import GraphFunction, part_of_graph, trace
+from lingpipe.pipeline.graph_function import GraphFunction, inputs_of, origin, part_of_graph, trace
 
 # Operations that TensorFlow marks as stateful although nobody misses them if they do not run.
 _READS = ("VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
@@ -47,25 +54,45 @@ class Traced:
 
 
 @dataclasses.dataclass(frozen=True)
+class WeightPart:
+    """The second part of a backward pass that is cut in two.
+
+    Attributes:
+      function: the tensors of `crossing` + the arguments of the first part at `kept_arguments` ->
+        `Traced.done`.
+      crossing: specs of what the first part hands on, its own arguments not among them.
+      kept_arguments: positions of the first part's arguments that this one reads.
+    """
+
+    function: GraphFunction
+    crossing: tuple[tf.TensorSpec, ...]
+    kept_arguments: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class CutGraph:
-    """The two halves of a joint graph.
+    """The parts of a joint graph.
 
     Attributes:
       outputs: nested structure of `tf.TensorSpec`, what the forward pass returns.
       num_outputs: number of tensors in it; the forward function's other results are residuals.
       forward: flat inputs -> outputs + residuals.
-      backward: residuals + the inputs of `kept_inputs` + output gradients -> input gradients,
-        and last `Traced.done`.
-      kept_inputs: positions of the flat inputs that the backward function reads.
+      kept_inputs: positions of the flat inputs that the backward pass reads.
       residuals: specs of the tensors that cross the cut, inputs not among them.
+      backward: residuals + the inputs of `kept_inputs` + output gradients -> input gradients and
+        then `Traced.done`, or instead of it, where there is a `weight_part`, what that is handed.
+      num_input_gradients: number of gradients that `backward` returns first.
+      weight_part: what is left of the backward pass; None where `backward` is all of it.
     """
 
     outputs: Any
     num_outputs: int
     forward: GraphFunction
-    backward: GraphFunction
     kept_inputs: tuple[int, ...]
     residuals: tuple[tf.TensorSpec, ...]
+    backward: GraphFunction
+    num_input_gradients: int
+    weight_part: WeightPart | None
 
 
 def with_effects(function: Callable[[], Any]) -> Any:
@@ -85,7 +112,7 @@ def with_effects(function: Callable[[], Any]) -> Any:
     before = len(graph.get_operations())
     outputs = function()
     added = graph.get_operations()[before:]
-    needed = _ancestors([tensor.op for tensor in tf.nest.flatten(outputs)])
+    needed = _ancestors(tf.nest.flatten(outputs))
     effects = [
         # What runs only for a control dependency loses an assertion inside a branch; a result does
         # not come without it.
@@ -103,20 +130,26 @@ def _copy(tensor: tf.Tensor) -> tf.Tensor:
     TensorFlow 2.21 marks what `tf.shape` returns as a shape, and then refuses it as an int32 result
     of a function that is called as an operation. After a conversion it is a number like any other.
     """
-    origin = tensor.op
-    while origin.type == "Identity":
-        origin = origin.inputs[0].op
-    if origin.type in _SHAPES and tensor.dtype == tf.int32:
+    source = origin(tensor).op
+    while source.type == "Identity":
+        source = origin(source.inputs[0]).op
+    if source.type in _SHAPES and tensor.dtype == tf.int32:
         return tf.cast(tf.cast(tensor, tf.int64), tf.int32)
     return tf.identity(tensor)
 
 
-def trace_and_cut(joint: Callable[..., Traced], signature: Sequence[tf.TensorSpec]) -> CutGraph:
+def trace_and_cut(
+    joint: Callable[..., Traced],
+    signature: Sequence[tf.TensorSpec],
+    *,
+    split_backward: bool = False,
+) -> CutGraph:
     """Traces `joint` once and cuts its graph.
 
     Args:
       joint: called with one placeholder for each entry of `signature`, in graph mode.
       signature: specs of the flat inputs; unknown dimensions stay open, so nothing retraces.
+      split_backward: True cuts the backward pass once more, at the input gradients.
     """
     found: list[Traced] = []
 
@@ -128,44 +161,106 @@ def trace_and_cut(joint: Callable[..., Traced], signature: Sequence[tf.TensorSpe
     traced = found[0]
     inputs = whole.inputs[: len(signature)]
     outputs = tf.nest.flatten(traced.outputs)
-    ahead = _ancestors([tensor.op for tensor in outputs])
     ends = [*traced.input_gradients, traced.done]
-    behind = _ancestors([tensor.op for tensor in ends]) - ahead
-    # A tensor of which the backward pass needs the shape alone is not kept for that.
-    shapes = {op for op in behind if op.type in _SHAPES and ahead.issuperset(_sources(op))}
-    ahead, behind = ahead | shapes, behind - shapes
-    residuals = _crossing(behind, ahead, whole.graph)
-    read = {source for operation in behind for source in _sources(operation)}
-    kept = tuple(i for i, tensor in enumerate(inputs) if tensor.op in read)
-    with whole.graph.as_default():
-        handed_out = [_copy(tensor) if tensor.op in shapes else tensor for tensor in residuals]
-    feeds = [*residuals, *(inputs[i] for i in kept), *traced.output_gradients]
+    cut = _cut(_ancestors(outputs), _ancestors(ends), whole.graph)
+    kept = _positions_read(inputs, cut.behind)
+    arguments = [*cut.crossing, *(inputs[i] for i in kept), *traced.output_gradients]
+    if split_backward:
+        backward, weight_part = _cut_again(whole, traced, cut, arguments)
+    else:
+        backward, weight_part = part_of_graph(whole, arguments, ends, cut.ahead), None
     return CutGraph(
         outputs=tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.outputs),
         num_outputs=len(outputs),
-        forward=part_of_graph(whole, inputs, [*outputs, *handed_out]),
-        backward=part_of_graph(whole, feeds, ends, already_run=ahead),
+        forward=part_of_graph(whole, inputs, [*outputs, *_handed_out(cut.crossing, whole.graph)]),
         kept_inputs=kept,
-        residuals=tuple(tf.TensorSpec(t.shape, t.dtype) for t in residuals),
+        residuals=_specs(cut.crossing),
+        backward=backward,
+        num_input_gradients=len(traced.input_gradients),
+        weight_part=weight_part,
     )
 
 
-def _ancestors(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
-    """All operations that the given ones need, themselves included."""
+def _cut_again(
+    whole: Any, traced: Traced, cut: _Cut, arguments: list[tf.Tensor]
+) -> tuple[GraphFunction, WeightPart]:
+    """Cuts what lies behind the first cut at the input gradients.
+
+    Args:
+      whole: the traced function.
+      traced: its tensors.
+      cut: the first cut.
+      arguments: what the backward pass is given.
+
+    Returns:
+      the part that ends with the input gradients and what it hands on, and the rest.
+    """
+    first = _ancestors(traced.input_gradients) & cut.behind
+    again = _cut(cut.ahead | first, cut.behind, whole.graph)
+    given = {tensor.name for tensor in arguments}
+    crossing = [tensor for tensor in again.crossing if tensor.name not in given]
+    kept = _positions_read(arguments, again.behind)
+    ends = [*traced.input_gradients, *_handed_out(crossing, whole.graph)]
+    feeds = [*crossing, *(arguments[i] for i in kept)]
+    function = part_of_graph(whole, feeds, [traced.done], already_run=again.ahead)
+    return (
+        part_of_graph(whole, arguments, ends, already_run=cut.ahead),
+        WeightPart(function, _specs(crossing), kept),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut:
+    """The operations on both sides of a cut, and the tensors that cross it."""
+
+    ahead: set[tf.Operation]
+    behind: set[tf.Operation]
+    crossing: list[tf.Tensor]
+
+
+def _cut(ahead: set[tf.Operation], every: set[tf.Operation], graph: tf.Graph) -> _Cut:
+    """The cut behind `ahead`, with as many of the other operations of `every` as belong there.
+
+    A tensor of which those behind the cut need the shape alone is not kept for that.
+    """
+    behind = every - ahead
+    shapes = {op for op in behind if op.type in _SHAPES and ahead.issuperset(_sources(op))}
+    ahead, behind = ahead | shapes, behind - shapes
+    return _Cut(ahead, behind, _crossing(behind, ahead, graph))
+
+
+def _handed_out(tensors: Sequence[tf.Tensor], graph: tf.Graph) -> list[tf.Tensor]:
+    """Equal tensors that a function may return."""
+    with graph.as_default():
+        return [_copy(tensor) if tensor.op.type in _SHAPES else tensor for tensor in tensors]
+
+
+def _positions_read(tensors: Sequence[tf.Tensor], readers: set[tf.Operation]) -> tuple[int, ...]:
+    """Positions of those tensors that some of the operations read."""
+    read = {tensor.name for operation in readers for tensor in inputs_of(operation)}
+    return tuple(i for i, tensor in enumerate(tensors) if tensor.name in read)
+
+
+def _specs(tensors: Sequence[tf.Tensor]) -> tuple[tf.TensorSpec, ...]:
+    return tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+
+
+def _ancestors(ends: Sequence[tf.Tensor]) -> set[tf.Operation]:
+    """All operations that the given tensors need, those that make them included."""
     seen: set[tf.Operation] = set()
-    waiting = list(ends)
+    waiting = [origin(tensor).op for tensor in ends]
     while waiting:
         operation = waiting.pop()
         if operation not in seen:
             seen.add(operation)
-            waiting += [tensor.op for tensor in operation.inputs]
+            waiting += _sources(operation)
             waiting += list(operation.control_inputs)
     return seen
 
 
 def _sources(operation: tf.Operation) -> list[tf.Operation]:
     """The operations whose results it reads."""
-    return [tensor.op for tensor in operation.inputs]
+    return [tensor.op for tensor in inputs_of(operation)]
 
 
 def _crossing(
@@ -184,13 +279,13 @@ def _crossing(
         else:
             # A random number drawn from a generator with state would come out different.
             has_state = operation.op_def.is_stateful and operation.type not in _READS
-            varies = has_state or any(tensor.op in varying for tensor in operation.inputs)
+            varies = has_state or not varying.isdisjoint(_sources(operation))
         if varies:
             varying.add(operation)
     crossing = {
         tensor.name: tensor
         for operation in behind
-        for tensor in operation.inputs
+        for tensor in inputs_of(operation)
         if tensor.op in ahead and tensor.op in varying and tensor.op.type != "Placeholder"
     }
     return [crossing[name] for name in sorted(crossing)]

@@ -1,18 +1,20 @@
-"""Who does what, in which order: schedules as plain data.
+"""Who does what, in which order: a schedule as plain data.
 
-A schedule holds, for each stage, the ordered list of its actions. The executor gives every stage a
-thread that walks its list; nothing else decides the order. With F for forward and B for backward,
-four micro-batches on three stages look like this (one row a stage, one column a time slot):
+A schedule holds, for each device, the ordered row of its actions; an action names phase, stage and
+micro-batch. The executor gives every device a thread that walks its row; nothing else decides the
+order. Printed, it has one row a device and one column a time slot; F stands for forward, B for
+backward:
 
-    gpipe                                   1f1b
-    F0 F1 F2 F3 .  .  B0 B1 .  B2 .  B3     F0 F1 F2 .  .  B0 F3 B1 .  B2 .  B3
-    .  F0 F1 F2 F3 B0 B1 .  B2 .  B3        .  F0 F1 .  B0 F2 B1 F3 B2 .  B3
-    .  .  F0 B0 F1 B1 F2 B2 F3 B3           .  .  F0 B0 F1 B1 F2 B2 F3 B3
+    F0 F1 F2 .  .  B0 F3 B1 .  B2 .  B3       F0.0 F0.1 F2.0 F2.1 .    B2.0 .    B2.1 B0.0 B0.1
+    .  F0 F1 .  B0 F2 B1 F3 B2 .  B3          .    F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 B1.0 B1.1
+    .  .  F0 B0 F1 B1 F2 B2 F3 B3
 
-In both, the last stage runs the backward of a micro-batch right after its forward: it then never
-needs to rematerialise, and never holds the logits of two micro-batches.
+On the left F2 is the forward pass of micro-batch 2, on the stage of its row. On the right every
+device runs two stages: F2.0 is the forward pass of stage 2 for micro-batch 0. A backward pass may
+be cut in two: I computes what the stage before waits for, the gradients of the stage's inputs, and
+W, at any later time, the gradients of its weights.
 
-A new schedule is one function from (num_stages, num_micro_batches) to a `Schedule`.
+The rules that make schedules are in `schedules.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import functools
 
 from lingpipe.errors import UserError
 
@@ -28,18 +31,24 @@ class Phase(enum.Enum):
     """What an action computes."""
 
     forward = "F"
-    backward = "B"
+    backward = "B"  # Gradients of inputs and weights.
+    backward_input = "I"  # Gradients of the inputs alone.
+    backward_weight = "W"  # Gradients of the weights, after backward_input.
+
+    # Members are singletons; the inherited hash of the name is slow.
+    __hash__ = object.__hash__
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Action:
-    """One call of a stage function on one micro-batch."""
+    """One call of a function of a stage on one micro-batch."""
 
     phase: Phase
+    stage: int
     micro_batch: int
 
     def __str__(self) -> str:
-        return f"{self.phase.value}{self.micro_batch}"
+        return f"{self.phase.value}{self.stage}.{self.micro_batch}"
 
 
 class ScheduleError(UserError, ValueError):
@@ -48,168 +57,173 @@ class ScheduleError(UserError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The actions of every stage, in order.
+    """The actions of every device, in order.
 
     Attributes:
       name: name of the rule that made it.
       num_micro_batches: how many micro-batches a mini-batch is cut into.
-      actions: for each stage the ordered tuple of its actions.
+      rows: for each device the ordered tuple of its actions.
     """
 
     name: str
     num_micro_batches: int
-    actions: tuple[tuple[Action, ...], ...]
+    rows: tuple[tuple[Action, ...], ...]
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return len(self.rows)
 
     @property
     def num_stages(self) -> int:
-        """Number of stages."""
-        return len(self.actions)
+        """Number of stages, counted up to the last one that any row names."""
+        return len(self.placement)
+
+    @functools.cached_property
+    def placement(self) -> tuple[int, ...]:
+        """For each stage the number of the device that runs it.
+
+        Raises:
+          ScheduleError: no device or more than one runs some stage.
+        """
+        homes: dict[int, set[int]] = collections.defaultdict(set)
+        for device, row in enumerate(self.rows):
+            for action in row:
+                homes[action.stage].add(device)
+        num_stages = max(homes, default=-1) + 1
+        for stage in range(num_stages):
+            if len(homes[stage]) != 1:
+                found = " and ".join(f"device {device}" for device in sorted(homes[stage]))
+                raise ScheduleError(
+                    f"Schedule {self.name!r}: stage {stage} is run by {found or 'no device'}. Give "
+                    "all of its actions to one device: its weights lie there."
+                )
+        return tuple(device for stage in range(num_stages) for device in homes[stage])
+
+    @functools.cached_property
+    def split_stages(self) -> frozenset[int]:
+        """The stages whose backward pass is cut into I and W."""
+        halves = (Phase.backward_input, Phase.backward_weight)
+        return frozenset(a.stage for row in self.rows for a in row if a.phase in halves)
+
+    def needs(self, action: Action) -> list[Action]:
+        """The actions that must end before this one starts."""
+        stage, m = action.stage, action.micro_batch
+        if action.phase is Phase.forward:
+            return [Action(Phase.forward, stage - 1, m)] if stage else []
+        if action.phase is Phase.backward_weight:
+            return [Action(Phase.backward_input, stage, m)]
+        needs = [Action(Phase.forward, stage, m)]
+        if stage + 1 < self.num_stages:
+            is_split = stage + 1 in self.split_stages
+            phase = Phase.backward_input if is_split else Phase.backward
+            needs.append(Action(phase, stage + 1, m))
+        return needs
 
     def slots(self) -> list[dict[int, Action]]:
-        """The actions by time slot, every action one slot long: slot -> {stage: action}.
+        """The actions by time slot, every action one slot long: slot -> {device: action}.
 
         Raises:
           ScheduleError: an action waits for one that never comes.
         """
-        done: set[tuple[int, Action]] = set()
-        position = [0] * self.num_stages
+        done: set[Action] = set()
+        position = [0] * self.num_devices
         slots: list[dict[int, Action]] = []
-        while any(position[k] < len(row) for k, row in enumerate(self.actions)):
+        while True:
+            heads = {
+                device: row[position[device]]
+                for device, row in enumerate(self.rows)
+                if position[device] < len(row)
+            }
+            if not heads:
+                return slots
             slot = {
-                stage: row[position[stage]]
-                for stage, row in enumerate(self.actions)
-                if position[stage] < len(row)
-                and all(need in done for need in self._needs(stage, row[position[stage]]))
+                device: action
+                for device, action in heads.items()
+                if done.issuperset(self.needs(action))
             }
             if not slot:
-                waiting = ", ".join(
-                    f"stage {stage} at {row[position[stage]]}"
-                    for stage, row in enumerate(self.actions)
-                    if position[stage] < len(row)
-                )
+                waiting = ", ".join(f"device {device} at {a}" for device, a in heads.items())
                 raise ScheduleError(
                     f"Schedule {self.name!r} is stuck at slot {len(slots)}: {waiting} would wait "
-                    "for ever, each for an action that comes later."
+                    "for ever, each for an action that comes later. (F2.0 is F of stage 2 for "
+                    "micro-batch 0.)"
                 )
-            for stage, action in slot.items():
-                position[stage] += 1
-                done.add((stage, action))
+            for device in slot:
+                position[device] += 1
+            done.update(slot.values())
             slots.append(slot)
-        return slots
-
-    def _needs(self, stage: int, action: Action) -> list[tuple[int, Action]]:
-        """The actions that must end before this one starts."""
-        forward = Action(Phase.forward, action.micro_batch)
-        if action.phase is Phase.forward:
-            return [(stage - 1, forward)] if stage else []
-        needs = [(stage, forward)]
-        if stage + 1 < self.num_stages:
-            needs.append((stage + 1, Action(Phase.backward, action.micro_batch)))
-        return needs
 
     def validate(self) -> None:
-        """Checks that every stage does every action once and that none waits for ever.
+        """Checks that every stage does every action once, on one device, and none waits for ever.
 
         Raises:
-          ScheduleError: naming the stage and what is missing, doubled or stuck.
+          ScheduleError: naming device, stage and what is missing, doubled or stuck.
         """
-        wanted = {Action(phase, m) for phase in Phase for m in range(self.num_micro_batches)}
-        for stage, row in enumerate(self.actions):
-            counts = collections.Counter(row)
-            faults = {
-                "misses": [action for action in wanted if action not in counts],
-                "doubles": [action for action, count in counts.items() if count > 1],
-                "has no use for": [action for action in counts if action not in wanted],
-            }
-            found = [
-                f"{fault} {_in_words(actions)}" for fault, actions in faults.items() if actions
-            ]
-            if found:
-                raise ScheduleError(
-                    f"Schedule {self.name!r}: stage {stage} must run F and B once for each of "
-                    f"{self.num_micro_batches} micro-batches, but {' and '.join(found)}."
-                )
+        found: dict[int, list[Action]] = {stage: [] for stage in range(self.num_stages)}
+        for row in self.rows:
+            for action in row:
+                if action.stage not in found:
+                    raise ScheduleError(
+                        f"Schedule {self.name!r}: {action} is of stage {action.stage}, but stages "
+                        "count from 0."
+                    )
+                found[action.stage].append(action)
+        for stage, actions in found.items():
+            self._check_stage(stage, actions)
         self.slots()
 
-    def peak_live_micro_batches(self) -> list[int]:
-        """For each stage the largest number of micro-batches whose backward is still to come."""
+    def _check_stage(self, stage: int, actions: list[Action]) -> None:
+        """Checks that the actions found for a stage are each of those that it needs, once."""
+        phases = [Phase.forward, Phase.backward]
+        if stage in self.split_stages:
+            phases[1:] = [Phase.backward_input, Phase.backward_weight]
+        count = self.num_micro_batches
+        wanted = {Action(phase, stage, m) for phase in phases for m in range(count)}
+        counts = collections.Counter(actions)
+        faults = {
+            "misses": wanted - set(counts),
+            "doubles": {action for action, times in counts.items() if times > 1},
+            "has no use for": set(counts) - wanted,
+        }
+        if any(faults.values()):
+            must = " and ".join(phase.value for phase in phases)
+            what = " and ".join(
+                f"{fault} {', '.join(sorted(map(str, those)))}"
+                for fault, those in faults.items()
+                if those
+            )
+            raise ScheduleError(
+                f"Schedule {self.name!r}: stage {stage} on device {self.placement[stage]} must run "
+                f"{must} once for each of {count} micro-batches, but {what}."
+            )
+
+    def peak_live_micro_batches(self) -> tuple[int, ...]:
+        """For each device the most micro-batches that it holds at a time.
+
+        A stage holds a micro-batch from its F until its B, or until its W where the backward pass
+        is cut; a device counts those of all its stages.
+        """
+        ends = (Phase.backward, Phase.backward_weight)
         peaks = []
-        for row in self.actions:
+        for row in self.rows:
             live = peak = 0
             for action in row:
-                live += 1 if action.phase is Phase.forward else -1
+                live += (action.phase is Phase.forward) - (action.phase in ends)
                 peak = max(peak, live)
             peaks.append(peak)
-        return peaks
+        return tuple(peaks)
 
     def __str__(self) -> str:
-        """A grid of characters, one row a stage, one column a time slot."""
+        """A grid of characters: one row a device, one column a time slot; see the file's top."""
+        one_each = self.num_stages == self.num_devices
+
+        def cell(action: Action | None) -> str:
+            if action is None:
+                return "."
+            return f"{action.phase.value}{action.micro_batch}" if one_each else str(action)
+
         slots = self.slots()
-        width = max(len(str(action)) for row in self.actions for action in row)
-        rows = [
-            " ".join(f"{slot.get(stage, '.')!s:<{width}}" for slot in slots).rstrip(" .")
-            for stage in range(self.num_stages)
-        ]
-        return "\n".join(rows)
-
-
-def _in_words(actions: list[Action]) -> str:
-    return ", ".join(f"{a.phase.value}{a.micro_batch}" for a in sorted(actions, key=str))
-
-
-def _check_counts(num_stages: int, num_micro_batches: int) -> None:
-    for name, value in (("num_stages", num_stages), ("num_micro_batches", num_micro_batches)):
-        if value < 1:
-            raise ScheduleError(f"{name} ({value}) must be at least 1.")
-
-
-def gpipe(num_stages: int, num_micro_batches: int) -> Schedule:
-    """All forwards, then all backwards (Huang et al. 2019, figure 2c).
-
-    The last stage alternates: its backward can start at once, and the others then receive their
-    gradients in the order of the micro-batches.
-    """
-    _check_counts(num_stages, num_micro_batches)
-    forwards = [Action(Phase.forward, m) for m in range(num_micro_batches)]
-    backwards = [Action(Phase.backward, m) for m in range(num_micro_batches)]
-    last = tuple(a for pair in zip(forwards, backwards, strict=True) for a in pair)
-    others = tuple(forwards + backwards)
-    return Schedule("gpipe", num_micro_batches, (others,) * (num_stages - 1) + (last,))
-
-
-def one_forward_one_backward(num_stages: int, num_micro_batches: int) -> Schedule:
-    """Stage k runs K-k forwards ahead, then alternates (1F1B; Narayanan et al. 2021, figure 4).
-
-    At most K-k micro-batches are alive on stage k, whatever M is.
-    """
-    _check_counts(num_stages, num_micro_batches)
-    rows = []
-    for stage in range(num_stages):
-        ahead = min(num_stages - stage, num_micro_batches)
-        row = [Action(Phase.forward, m) for m in range(ahead)]
-        for m in range(num_micro_batches):
-            row.append(Action(Phase.backward, m))
-            if ahead + m < num_micro_batches:
-                row.append(Action(Phase.forward, ahead + m))
-        rows.append(tuple(row))
-    return Schedule("1f1b", num_micro_batches, tuple(rows))
-
-
-class ScheduleKind(enum.Enum):
-    """The schedules that `pipeline.schedule` may name."""
-
-    gpipe = "gpipe"
-    one_forward_one_backward = "1f1b"
-
-
-def make_schedule(kind: ScheduleKind, num_stages: int, num_micro_batches: int) -> Schedule:
-    """The schedule of the given kind.
-
-    Raises:
-      ScheduleError: a count is below 1.
-    """
-    rules = {
-        ScheduleKind.gpipe: gpipe,
-        ScheduleKind.one_forward_one_backward: one_forward_one_backward,
-    }
-    return rules[kind](num_stages, num_micro_batches)
+        cells = [[cell(slot.get(device)) for slot in slots] for device in range(self.num_devices)]
+        width = max(len(text) for row in cells for text in row)
+        return "\n".join(" ".join(f"{text:<{width}}" for text in row).rstrip(" .") for row in cells)

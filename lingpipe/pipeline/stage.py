@@ -56,6 +56,7 @@ class Stage:
         is_last: bool,
         compute_dtype: tf.DType = tf.float32,
         remat: Rematerialisation = Rematerialisation.none,
+        splits_backward: bool = False,
     ) -> None:
         """Builds the cells and their accumulators on `device`.
 
@@ -66,8 +67,10 @@ class Stage:
           seed: the run's seed.
           is_last: True for the stage that returns the loss.
           compute_dtype: dtype of activations.
-          remat: what to keep. The last stage runs backward right after forward, where computing
-            again would save nothing: it always keeps all.
+          remat: what to keep. On the last stage input gradients follow the forward pass at once,
+            so that computing again would save nothing: it always keeps all.
+          splits_backward: True if `backward_input` and `backward_weight` will be called, and not
+            `backward`.
         """
         self.index = index
         self.device = device
@@ -76,6 +79,7 @@ class Stage:
         self._seed = seed
         self._compute_dtype = compute_dtype
         self._remat = Rematerialisation.none if is_last else remat
+        self._splits_backward = splits_backward
         with tf.device(device):
             scope = Scope(seed=seed, variables=self.variables)
             self.cells = {name: params.build(scope.child(name)) for name, params in cells.items()}
@@ -125,7 +129,8 @@ class Stage:
             )
 
         with tf.device(self.device), naming(self, "trace of its training pass"):
-            self._training = trace_and_cut(joint, [*tf.nest.flatten(structure), *_MOMENT])
+            flat = [*tf.nest.flatten(structure), *_MOMENT]
+            self._training = trace_and_cut(joint, flat, split_backward=self._splits_backward)
         return self._training.outputs
 
     def trace_evaluation(self, inputs: Any, batch: Mapping[str, tf.TensorSpec]) -> Any:
@@ -211,7 +216,7 @@ class Stage:
           step: number of the step.
 
         Returns:
-          the outputs, and the list of tensors to hand to `backward`.
+          the outputs, and the list of tensors to hand to `backward` or `backward_input`.
         """
         graph = self._training
         with tf.device(self.device):
@@ -236,6 +241,34 @@ class Stage:
             gradients = [tf.identity(gradient) for gradient in output_gradients]
             *input_gradients, _ = self._training.backward(*kept, *gradients)
         return input_gradients
+
+    def backward_input(
+        self, kept: list, output_gradients: list[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list]:
+        """The first part of `backward`, for a stage that splits it: the gradients of the inputs.
+
+        Args:
+          kept: what `forward` returned for this micro-batch.
+          output_gradients: as in `backward`.
+
+        Returns:
+          gradient of each floating input, in flattened order, and the list of tensors to hand to
+          `backward_weight`.
+        """
+        graph = self._training
+        with tf.device(self.device):
+            arguments = [*kept, *(tf.identity(gradient) for gradient in output_gradients)]
+            results = graph.backward(*arguments)
+        positions = graph.weight_part.kept_arguments if graph.weight_part else ()
+        count = graph.num_input_gradients
+        return results[:count], [*results[count:], *(arguments[i] for i in positions)]
+
+    def backward_weight(self, kept: list) -> None:
+        """The second part of `backward`: adds the weights' gradients to the accumulators."""
+        part = self._training.weight_part
+        if part:
+            with tf.device(self.device):
+                part.function(*kept)
 
     def evaluate(self, inputs: Any, micro_batch: MicroBatch, step: int) -> Any:
         """Runs the forward pass of one micro-batch without dropout and returns its outputs."""

@@ -38,7 +38,7 @@ def check_pipeline(experiment: Experiment.Params) -> None:
       UserError: too few devices or cells for the stages.
     """
     plan_of(experiment)
-    stage_devices(experiment.pipeline.num_stages, experiment.cluster.device_type)
+    stage_devices(experiment.pipeline.num_devices(), experiment.cluster.device_type)
 
 
 def build_pipeline(experiment: Experiment.Params, task: Task) -> Pipeline:
@@ -51,7 +51,7 @@ def build_pipeline(experiment: Experiment.Params, task: Task) -> Pipeline:
     return params.build(
         cells=task.cells(),
         learner=_learner(experiment),
-        devices=stage_devices(params.num_stages, experiment.cluster.device_type),
+        devices=stage_devices(params.num_devices(), experiment.cluster.device_type),
         micro_batch=task.micro_batch(params.num_micro_batches),
         seed=experiment.train.seed,
         compute_dtype=experiment.train.dtype.tensorflow,

@@ -1,6 +1,7 @@
 """Every list of cells keeps its promise when activations are computed again, and fits its plan.
 
-That stages change nothing is in stages_test.py; here they run 1F1B and rematerialise.
+That stages change nothing is in stages_test.py; here they rematerialise, with whole backward
+passes and with such as are cut in two.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ every_model = pytest.mark.parametrize("name", CELL_LISTS)
 
 
 @every_model
-def test_what_is_computed_again_changes_neither_loss_nor_gradients(name: str) -> None:
+@pytest.mark.parametrize("schedule", ("1f1b", "zb_h1"))
+def test_what_is_computed_again_changes_neither_loss_nor_gradients(
+    name: str, schedule: str
+) -> None:
     model = CELL_LISTS[name]
     batch = dict(model.batch)
     expected = reference_step(model.cells, batch)
-    pipeline = make_recorder(model.cells, 2, 2, "1f1b", "layer", micro_batch=specs_of(batch))
+    pipeline = make_recorder(model.cells, 3, 2, schedule, "layer", micro_batch=specs_of(batch))
     result = pipeline.train_step(batch)
     pipeline.close()
     assert result.sums == pytest.approx(expected.sums, rel=1e-5)

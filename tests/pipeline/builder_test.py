@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -22,7 +23,9 @@ from lingpipe.layers.dropout import Dropout
 from lingpipe.learner.optimizers import Adam
 from lingpipe.pipeline.builder import DeviceError, NonFiniteError, Pipeline
 from lingpipe.pipeline.partitioner import PartitionError
+from lingpipe.pipeline.schedules import ScheduleKind
 from tests.pipeline.small_models import (
+    EVERY_SETTING,
     SEED,
     TRANSLATION_MICRO_BATCH,
     Cell,
@@ -44,14 +47,17 @@ from tests.pipeline.small_models import (
     weights_of,
 )
 
-# (num_stages, num_micro_batches, schedule, remat)
-Setting = tuple[int, int, str, str]
+# (num_stages, num_micro_batches, schedule, remat, stages_per_device)
+Setting = tuple[int, int, str, str, int]
 
 SETTINGS: list[Setting] = [
-    (2, 4, "gpipe", "stage"),
-    (2, 3, "1f1b", "none"),
-    (4, 8, "gpipe", "layer"),
-    (3, 5, "1f1b", "stage"),
+    (2, 4, "gpipe", "stage", 1),
+    (2, 3, "1f1b", "none", 1),
+    (4, 8, "gpipe", "layer", 1),
+    (3, 5, "1f1b", "stage", 1),
+    (4, 5, "interleaved", "layer", 2),
+    (3, 4, "zb_h1", "none", 1),
+    (2, 3, "zb_h1", "layer", 1),
 ]
 
 # ------------------------------------------------------------------ the promise
@@ -108,7 +114,7 @@ def train(setting: Setting) -> History:
 
 @functools.cache
 def one_device() -> History:
-    return train((1, 1, "gpipe", "none"))
+    return train((1, 1, "gpipe", "none", 1))
 
 
 @functools.cache
@@ -149,13 +155,27 @@ def test_twenty_steps_are_the_same_for_every_setting(setting: Setting) -> None:
 # ------------------------------------------------------------------ batches of all sizes
 
 
-@pytest.mark.parametrize("schedule", ("gpipe", "1f1b"))
-@pytest.mark.parametrize("counts", ((2, 3), (4, 4), (3, 1), (2, 8)), ids=str)
+# (schedule, num_stages, num_micro_batches, stages_per_device)
+SIZES = [
+    *(
+        (name, *counts, 1)
+        for name in ("gpipe", "1f1b")
+        for counts in ((2, 3), (4, 4), (3, 1), (2, 8))
+    ),
+    *(("zb_h1", *counts, 1) for counts in ((1, 2), (2, 3), (4, 4), (3, 1), (4, 2), (3, 8))),
+    *(
+        ("interleaved", *counts)
+        for counts in ((2, 3, 1), (4, 3, 2), (4, 1, 2), (6, 7, 3), (3, 2, 3))
+    ),
+]
+
+
+@pytest.mark.parametrize(("schedule", "num_stages", "num_micro_batches", "per_device"), SIZES)
 def test_gradients_are_exact_whatever_the_batch_size_is(
-    counts: tuple[int, int], schedule: str
+    schedule: str, num_stages: int, num_micro_batches: int, per_device: int
 ) -> None:
-    cells = dense_cells(5)
-    pipeline = make_recorder(cells, *counts, schedule)
+    cells = dense_cells(7)
+    pipeline = make_recorder(cells, num_stages, num_micro_batches, schedule, "none", per_device)
     for size in (8, 7, 1, 3):
         result = pipeline.train_step(dense_batch(size))
         expected = reference_step(cells, dense_batch(size))
@@ -377,7 +397,10 @@ def test_clipping_sees_the_gradients_of_all_stages(num_stages: int) -> None:
     pipeline.close()
 
 
-def test_stages_without_weights_or_with_frozen_ones_run_and_frozen_weights_stay() -> None:
+@pytest.mark.parametrize("setting", EVERY_SETTING, ids=str)
+def test_stages_without_weights_or_with_frozen_ones_run_and_frozen_weights_stay(
+    setting: tuple[str, str, int],
+) -> None:
     cells = {
         "source": Source.Params(),
         "frozen": Dense.Params(trainable=False),
@@ -386,7 +409,7 @@ def test_stages_without_weights_or_with_frozen_ones_run_and_frozen_weights_stay(
     }
     batch = dense_batch(5)
     expected = reference_step(cells, batch)
-    pipeline = make_pipeline(cells, 4, 2, "1f1b", "layer")
+    pipeline = make_pipeline(cells, 4, 2, *setting)
     before = weights_of(pipeline)
     assert set(before) == {"frozen/kernel", "dense/kernel"}
     result = pipeline.train_step(batch)
@@ -470,7 +493,9 @@ def test_infinities_of_both_signs_are_a_step_that_is_not_finite() -> None:
 
 
 def test_fewer_devices_than_stages_are_refused() -> None:
-    with pytest.raises(DeviceError, match=r"num_stages \(3\) needs as many .* 2: /CPU:0, /CPU:1"):
+    with pytest.raises(
+        DeviceError, match=r"num_stages \(3\) .* needs 3 devices; .* 2: /CPU:0, /CPU:1"
+    ):
         Pipeline.Params(num_stages=3).build(
             cells=dense_cells(4),
             learner=make_learner(),
@@ -478,6 +503,27 @@ def test_fewer_devices_than_stages_are_refused() -> None:
             micro_batch={},
         )
     assert issubclass(DeviceError, UserError)
+    words = r"num_stages \(6\) with stages_per_device \(2\) needs 3 devices; there are 2: /CPU:0"
+    params = Pipeline.Params(num_stages=6, stages_per_device=2, schedule=ScheduleKind.interleaved)
+    with pytest.raises(DeviceError, match=words):
+        params.build(
+            cells=dense_cells(7),
+            learner=make_learner(),
+            devices=["/CPU:0", "/CPU:1"],
+            micro_batch={},
+        )
+
+
+def test_stages_that_share_a_device_have_their_weights_and_one_thread_there() -> None:
+    pipeline = make_pipeline(dense_cells(6), 4, 3, "interleaved", "none", 2)
+    assert [stage.device for stage in pipeline.stages] == ["/CPU:0", "/CPU:1"] * 2
+    for stage in pipeline.stages:
+        for variable in (*stage.variables.values(), *stage.accumulators.values()):
+            assert variable.device.endswith(stage.device[1:])
+    before = threading.active_count()
+    pipeline.train_step(dense_batch(4))
+    assert threading.active_count() == before + 2
+    pipeline.close()
 
 
 def test_more_stages_than_cells_are_refused() -> None:
@@ -499,3 +545,19 @@ def test_an_explicit_partition_is_followed() -> None:
 def test_counts_below_one_are_refused(field: str) -> None:
     with pytest.raises(ParamsError, match=rf"{field} \(0\) must be at least 1\."):
         Pipeline.Params().copy(**{field: 0}).validate()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"stages_per_device": 0}, r"stages_per_device \(0\) must be at least 1"),
+        ({"stages_per_device": 2}, "schedule gpipe runs one stage on each device"),
+        (
+            {"stages_per_device": 2, "num_stages": 5, "schedule": ScheduleKind.interleaved},
+            r"num_stages \(5\) must be a multiple of stages_per_device \(2\), .*take 4 or 6 stages",
+        ),
+    ],
+)
+def test_stages_that_cannot_be_dealt_out_are_refused(values: dict, words: str) -> None:
+    with pytest.raises(ParamsError, match=words):
+        Pipeline.Params().copy(**values).validate()

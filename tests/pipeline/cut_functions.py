@@ -1,4 +1,4 @@
-"""Functions cut in two for a test, and held against an eager `tf.GradientTape`."""
+"""Functions cut in two or three for a test, and held against an eager `tf.GradientTape`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 @dataclasses.dataclass
 class Cut:
-    """A function cut in two, with accumulators for its weights."""
+    """A function cut in parts, with accumulators for its weights."""
 
     graph: CutGraph
     accumulators: list[tf.Variable]
@@ -35,11 +35,22 @@ class Cut:
         return results[:count], [*results[count:], *kept]
 
     def backward(self, kept: list[tf.Tensor], *gradients: tf.Tensor) -> list[tf.Tensor]:
-        return self.graph.backward(*kept, *gradients)[:-1]
+        """The input gradients; the weights' are accumulated, by a second part if there is one."""
+        arguments = [*kept, *gradients]
+        results = self.graph.backward(*arguments)
+        count = self.graph.num_input_gradients
+        part = self.graph.weight_part
+        if part:
+            part.function(*results[count:], *(arguments[i] for i in part.kept_arguments))
+        return results[:count]
 
 
 def cut(
-    function: Function, weights: Sequence[tf.Variable], signature: Sequence[tf.TensorSpec]
+    function: Function,
+    weights: Sequence[tf.Variable],
+    signature: Sequence[tf.TensorSpec],
+    *,
+    split_backward: bool = False,
 ) -> Cut:
     accumulators = [tf.Variable(tf.zeros_like(weight)) for weight in weights]
 
@@ -61,7 +72,7 @@ def cut(
             done=accumulate_all(accumulators, of_weights),
         )
 
-    return Cut(trace_and_cut(joint, signature), accumulators)
+    return Cut(trace_and_cut(joint, signature, split_backward=split_backward), accumulators)
 
 
 def floating(structure: Any) -> list[tf.Tensor]:
@@ -71,9 +82,11 @@ def floating(structure: Any) -> list[tf.Tensor]:
 def assert_equals_tape(
     function: Function, weights: Sequence[tf.Variable], *inputs: tf.Tensor, runs: int = 2
 ) -> Cut:
-    """Runs both ways, twice over the same accumulators, and compares all that comes out."""
+    """Runs the function, cut in two and in three, and compares all that comes out with a tape.
+
+    Each runs twice over the same accumulators. Returns the one that is cut in two.
+    """
     signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in inputs]
-    both = cut(function, weights, signature)
     with tf.GradientTape() as tape:
         tape.watch(floating(inputs))
         expected = function(*inputs)
@@ -83,15 +96,17 @@ def assert_equals_tape(
     of_inputs, of_weights = tape.gradient(
         ends, [floating(inputs), list(weights)], gradients, unconnected_gradients=zero
     )
-    for _ in range(runs):
-        outputs, kept = both.forward(*inputs)
-        found = both.backward(kept, *gradients)
-        assert_close(outputs, tf.nest.flatten(expected))
-        assert_close(found, of_inputs)
-    assert_close(both.accumulators, [runs * tf.convert_to_tensor(g) for g in of_weights])
-    packed = tf.nest.pack_sequence_as(both.graph.outputs, outputs)
-    tf.nest.assert_same_structure(packed, expected)
-    return both
+    in_two, in_three = (cut(function, weights, signature, split_backward=s) for s in (False, True))
+    for parts in (in_two, in_three):
+        for _ in range(runs):
+            outputs, kept = parts.forward(*inputs)
+            found = parts.backward(kept, *gradients)
+            assert_close(outputs, tf.nest.flatten(expected))
+            assert_close(found, of_inputs)
+        assert_close(parts.accumulators, [runs * tf.convert_to_tensor(g) for g in of_weights])
+        packed = tf.nest.pack_sequence_as(parts.graph.outputs, outputs)
+        tf.nest.assert_same_structure(packed, expected)
+    return in_two
 
 
 def assert_close(found: Sequence[Any], expected: Sequence[Any]) -> None:

@@ -22,12 +22,15 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.base.context import Context
+from lingpipe.base.initializers import constant
+from lingpipe.base.layer import Weight
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import PipelineError
 from lingpipe.pipeline.executor import Executor
 from lingpipe.pipeline.micro_batch import MicroBatch
-from lingpipe.pipeline.schedule import gpipe
+from lingpipe.pipeline.schedule import Schedule
+from lingpipe.pipeline.schedules import gpipe, one_forward_one_backward, zb_h1
 from tests.pipeline.small_models import (
     Batch,
     Cell,
@@ -47,13 +50,17 @@ POISONED = 17.0  # The value at which a `Fragile` cell fails.
 
 
 class Fragile(Cell):
-    """x -> x, but fails at a poisoned example, in the way that its params say."""
+    """x [B, 4] -> x, but fails at a poisoned example, in the way that its params say."""
 
     class Params(Cell.Params):
         keys = ["poison"]
         way: str = "assert"
 
+        def weights(self) -> dict[str, Weight]:
+            return {"scale": Weight((4,), constant(1.0))} if self.way == "weight" else {}
+
     params: Params
+    scale: tf.Variable
 
     def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
         poison = context.batch["poison"]
@@ -62,6 +69,8 @@ class Fragile(Cell):
             return inputs
         if self.params.way == "backward":
             return fails_backward(inputs, poison)
+        if self.params.way == "weight":
+            return inputs * fails_backward(tf.convert_to_tensor(self.scale), poison)
         return inputs + tf.reshape(run_in_python(self.params.way, poison), [-1, 1])
 
 
@@ -118,9 +127,10 @@ def fragile_batch(poisoned_micro_batch: int | None, seed: int = 0) -> Batch:
 
 
 def make_fragile(way: str, schedule: str = "gpipe", remat: str = "none") -> Pipeline:
-    """Four stages, the fragile cell alone on stage 2."""
+    """Four stages, the fragile cell alone on stage 2; two of them on a device if interleaved."""
+    per_device = 2 if schedule == "interleaved" else 1
     partition = [1, 1, 1, 2]
-    return make_pipeline(fragile_cells(way), 4, 4, schedule, remat, partition=partition)
+    return make_pipeline(fragile_cells(way), 4, 4, schedule, remat, per_device, partition=partition)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +144,14 @@ def make_fragile(way: str, schedule: str = "gpipe", remat: str = "none") -> Pipe
         ("exit", "gpipe", "none", "forward"),
         ("backward", "gpipe", "none", "backward"),
         ("backward", "1f1b", "stage", "backward"),
+        ("assert", "interleaved", "stage", "forward"),
+        ("backward", "interleaved", "none", "backward"),
+        ("python", "zb_h1", "none", "forward"),
+        ("backward", "zb_h1", "none", "backward_input"),
+        ("backward", "zb_h1", "layer", "backward_input"),
+        ("weight", "zb_h1", "none", "backward_weight"),
+        ("weight", "zb_h1", "layer", "backward_weight"),
+        ("weight", "1f1b", "none", "backward"),
     ],
 )
 def test_a_failure_says_where_moves_nothing_and_the_next_step_runs(
@@ -144,9 +162,10 @@ def test_a_failure_says_where_moves_nothing_and_the_next_step_runs(
         each.train_step(fragile_batch(None))
     before = weights_of(pipeline)
     start = time.perf_counter()
+    device = 0 if schedule == "interleaved" else 2
     words = (
-        rf"Stage 2 \(cell fragile, device /CPU:2\) failed in the {phase} pass of micro-batch 3: "
-        r"\w+Error: .*poisoned example"
+        rf"Stage 2 \(cell fragile, device /CPU:{device}\) failed in the {phase} pass of "
+        r"micro-batch 3: \w+Error: .*poisoned example"
     )
     with pytest.raises(PipelineError, match=words) as failure:
         pipeline.train_step(fragile_batch(3))
@@ -163,9 +182,10 @@ def test_a_failure_says_where_moves_nothing_and_the_next_step_runs(
     untouched.close()
 
 
+@pytest.mark.parametrize("schedule", ("1f1b", "interleaved", "zb_h1"))
 @pytest.mark.parametrize("micro_batch", (0, 1, 2))
-def test_whichever_micro_batch_fails_nothing_hangs(micro_batch: int) -> None:
-    pipeline = make_fragile("assert", "1f1b")
+def test_whichever_micro_batch_fails_nothing_hangs(micro_batch: int, schedule: str) -> None:
+    pipeline = make_fragile("assert", schedule)
     for _ in range(3):
         with pytest.raises(PipelineError, match=f"micro-batch {micro_batch}: .*poisoned"):
             pipeline.train_step(fragile_batch(micro_batch))
@@ -175,8 +195,9 @@ def test_whichever_micro_batch_fails_nothing_hangs(micro_batch: int) -> None:
     pipeline.close()
 
 
-def test_control_c_ends_a_step_and_the_next_one_runs() -> None:
-    pipeline, untouched = make_fragile("sleep"), make_fragile("sleep")
+@pytest.mark.parametrize("schedule", ("gpipe", "interleaved", "zb_h1"))
+def test_control_c_ends_a_step_and_the_next_one_runs(schedule: str) -> None:
+    pipeline, untouched = make_fragile("sleep", schedule), make_fragile("sleep", schedule)
     for each in (pipeline, untouched):
         each.train_step(fragile_batch(None))
     before = weights_of(pipeline)
@@ -255,9 +276,9 @@ def test_each_waits_for_every_stage_before_it_raises() -> None:
         ended.append(stage.index)
 
     with pytest.raises(PipelineError, match=r"Stage 0 .*failed in the work: ValueError: first"):
-        Executor(pipeline.stages).each(work, "work")
+        Executor(pipeline.stages, range(3)).each(work, "work")
     assert sorted(ended) == [1, 2]
-    assert Executor(pipeline.stages).each(lambda stage: stage.index, "work") == [0, 1, 2]
+    assert Executor(pipeline.stages, range(3)).each(lambda stage: stage.index, "work") == [0, 1, 2]
 
 
 class BrokenLearner(Learner):
@@ -276,31 +297,31 @@ def test_an_optimiser_that_cannot_be_traced_is_found_out_before_the_first_step()
 # ------------------------------------------------------------------ threads and memory
 
 
-def stage_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("stage_")]
+def device_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("device_")]
 
 
 def test_threads_end_with_their_pipeline() -> None:
     gc.collect()
-    before = len(stage_threads())
+    before = len(device_threads())
     pipeline = make_pipeline(dense_cells(5), 4, 2)
     pipeline.train_step(dense_batch(4))
     pipeline.evaluate_step(dense_batch(4))
-    assert len(stage_threads()) == before + 4
+    assert len(device_threads()) == before + 4
     pipeline.close()
-    assert len(stage_threads()) == before
+    assert len(device_threads()) == before
     forgotten = make_pipeline(dense_cells(5), 4, 2)
     forgotten.train_step(dense_batch(4))
     del forgotten
     gc.collect()
     deadline = time.perf_counter() + 5
-    while len(stage_threads()) > before and time.perf_counter() < deadline:
+    while len(device_threads()) > before and time.perf_counter() < deadline:
         time.sleep(0.01)
-    assert len(stage_threads()) == before
+    assert len(device_threads()) == before
 
 
-def test_every_stage_has_a_thread_of_its_own_from_the_first_step_on() -> None:
-    """One pool for all may hand two waiting stages to one thread, which then waits for itself."""
+def test_every_device_has_a_thread_of_its_own_from_the_first_step_on() -> None:
+    """One pool for all may hand two waiting devices to one thread, which then waits for itself."""
     pipeline = make_pipeline(dense_cells(5), 4)
     seen: list[list[str]] = []
     for _ in range(3):
@@ -311,7 +332,7 @@ def test_every_stage_has_a_thread_of_its_own_from_the_first_step_on() -> None:
             return threading.current_thread().name
 
         seen.append(pipeline._executor.each(work, "work"))
-    assert seen == [[f"stage_{k}_0" for k in range(4)]] * 3
+    assert seen == [[f"device_{k}_0" for k in range(4)]] * 3
     pipeline.close()
 
 
@@ -330,6 +351,7 @@ class FakeStage:
         self.sent: list[weakref.ref] = []
         self.kept: list[weakref.ref] = []
         self.live_at_backward: list[tuple[int, int]] = []
+        self.live_at_weight: list[int] = []
         self.before: FakeStage | None = None
         self.fails_at = fails_at
 
@@ -347,6 +369,16 @@ class FakeStage:
         if len(self.live_at_backward) - 1 == self.fails_at:
             raise ValueError("enough")
         return [Thing()]
+
+    def backward_input(self, kept: list, gradients: list) -> tuple[list, list]:
+        sent = self.backward(kept, gradients)
+        handed_on = Thing()
+        self.kept.append(weakref.ref(handed_on))
+        return sent, [handed_on]
+
+    def backward_weight(self, kept: list) -> None:
+        del kept
+        self.live_at_weight.append(self.live("kept"))
 
     def live(self, what: str) -> int:
         return sum(reference() is not None for reference in getattr(self, what))
@@ -366,7 +398,7 @@ MICRO_BATCHES = [MicroBatch(m, {}) for m in range(6)]
 
 def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
     _, middle, last = stages = fake_stages(3)
-    executor = Executor(stages)
+    executor = Executor(stages, range(3))
     executor.train(gpipe(3, 6), MICRO_BATCHES, 1)
     # When the middle stage goes backward it has received all of the first one's tensors, and holds
     # none: not even the last, while it waits for the gradient. (The function at work here has the
@@ -379,15 +411,29 @@ def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
     executor.close()
 
 
-def test_a_failed_step_holds_nothing_once_it_is_handled() -> None:
+def test_what_weights_need_is_held_from_the_first_to_the_second_part_of_a_backward_pass() -> None:
+    _, middle, last = stages = fake_stages(3)
+    executor = Executor(stages, range(3))
+    executor.train(zb_h1(3, 6), MICRO_BATCHES, 1)
+    # Besides the one at work, the middle stage holds one after its I and one before it; the last
+    # stage, two micro-batches behind with its W, two after their I.
+    assert middle.live_at_weight == [2, 2, 2, 2, 1, 0]
+    assert last.live_at_weight == [2, 2, 2, 2, 1, 0]
+    for stage in stages:
+        assert stage.live("sent") == stage.live("kept") == 0
+    executor.close()
+
+
+@pytest.mark.parametrize("rule", (gpipe, one_forward_one_backward, zb_h1))
+def test_a_failed_step_holds_nothing_once_it_is_handled(rule: Callable[..., Schedule]) -> None:
     stages = fake_stages(3, fails_at=2)
-    executor = Executor(stages)
+    executor = Executor(stages, range(3))
     gc.collect()
     gc.disable()
     try:
         with contextlib.suppress(PipelineError):
-            executor.train(gpipe(3, 6), MICRO_BATCHES, 1)
-        assert sum(len(stage.kept) for stage in stages) >= 12
+            executor.train(rule(3, 6), MICRO_BATCHES, 1)
+        assert sum(len(stage.kept) for stage in stages) >= 9
         for stage in stages:
             assert stage.live("sent") == stage.live("kept") == 0
     finally:

@@ -51,6 +51,23 @@ def test_one_of_several_results_of_an_operation_may_be_given() -> None:
     np.testing.assert_array_equal(given[0], [17])
 
 
+def test_what_is_merely_passed_on_together_is_not_computed_together() -> None:
+    counter = tf.Variable(0)
+
+    def function(x: tf.Tensor) -> list[tf.Tensor]:
+        pair = tf.raw_ops.IdentityN(input=[tf.sin(x), tf.cos(x)])
+        nested = tf.raw_ops.IdentityN(input=[counter.assign_add(1), *pair])
+        return [nested[1] * 2, nested[2]]
+
+    whole = trace(function, [VECTOR])
+    part = part_of_graph(whole, whole.inputs[:1], whole.outputs[:1])
+    np.testing.assert_allclose(part(tf.constant([0.5]))[0], [2 * np.sin(0.5)], rtol=1e-6)
+    assert operations(part) == {"Placeholder", "Sin", "Const", "Mul"}
+    (cosine,) = part_of_graph(whole, whole.inputs[:1], whole.outputs[1:])(tf.constant([0.5]))
+    np.testing.assert_allclose(cosine, [np.cos(0.5)], rtol=1e-6)
+    assert int(counter) == 0
+
+
 def test_what_is_given_may_be_returned_or_go_unused() -> None:
     whole = trace(lambda x, y: [x * 2], [VECTOR, VECTOR])
     x, y = whole.inputs

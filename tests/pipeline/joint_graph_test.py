@@ -6,6 +6,7 @@ and gradients with an eager tape over the same function.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe.pipeline.graph_function import GraphFunction
+from lingpipe.pipeline.joint_graph import WeightPart
 from tests.pipeline.cut_functions import (
+    Cut,
     assert_close,
     assert_equals_tape,
     crossing,
@@ -257,3 +261,112 @@ def test_weights_accumulate_although_inputs_have_gradients_too(
     gradients = both.backward(kept, tf.ones_like(outputs))
     assert len(gradients) == 1
     np.testing.assert_allclose(both.accumulators[0][:, 0], rows.numpy().sum(0), atol=1e-6)
+
+
+# ------------------------------------------------------------------ the second cut
+
+
+@pytest.fixture
+def kernels() -> list[tf.Variable]:
+    """Two kernels [3, 3]."""
+    numbers = np.random.default_rng(0)
+    return [tf.Variable(numbers.normal(size=(3, 3)).astype(np.float32)) for _ in range(2)]
+
+
+def two_layers(kernels: list[tf.Variable]) -> Callable[[tf.Tensor], tf.Tensor]:
+    first, second = kernels
+    return lambda x: tf.tanh(x @ first) @ second
+
+
+def operations(function: GraphFunction) -> collections.Counter[str]:
+    """How many operations of each type a function runs."""
+    return collections.Counter(operation.type for operation in function.graph.get_operations())
+
+
+def in_three(function: Callable[..., Any], weights: list[tf.Variable]) -> tuple[Cut, WeightPart]:
+    """A function of rows [B, 3], its backward pass cut at the input gradient."""
+    parts = cut(function, weights, [tf.TensorSpec([None, 3])], split_backward=True)
+    assert parts.graph.weight_part is not None
+    return parts, parts.graph.weight_part
+
+
+def test_the_first_part_of_the_backward_pass_accumulates_nothing(
+    kernels: list[tf.Variable], rows: tf.Tensor
+) -> None:
+    parts, second = in_three(two_layers(kernels), kernels)
+    (outputs,), kept = parts.forward(rows)
+    arguments = [*kept, tf.ones_like(outputs)]
+    gradient, *handed_on = parts.graph.backward(*arguments)
+    np.testing.assert_array_equal(parts.accumulators, np.zeros((2, 3, 3)))
+    whole = cut(two_layers(kernels), kernels, [tf.TensorSpec([None, 3])])
+    (outputs,), kept = whole.forward(rows)
+    np.testing.assert_array_equal(gradient, *whole.backward(kept, tf.ones_like(outputs)))
+    second.function(*handed_on, *(arguments[i] for i in second.kept_arguments))
+    np.testing.assert_array_equal(parts.accumulators, whole.accumulators)
+    assert np.abs(whole.accumulators[0]).min() > 0
+
+
+@pytest.mark.parametrize("remat", (False, True))
+def test_nothing_is_computed_in_both_parts_of_the_backward_pass(
+    kernels: list[tf.Variable], remat: bool
+) -> None:
+    function = two_layers(kernels)
+    function = tf.recompute_grad(function) if remat else function
+    parts, second = in_three(function, kernels)
+    whole = cut(function, kernels, [tf.TensorSpec([None, 3])])
+    first = operations(parts.graph.backward)
+    both = first + operations(second.function)
+    for kind in ("MatMul", "Tanh", "TanhGrad", "AssignAddVariableOp"):
+        assert both[kind] == operations(whole.graph.backward)[kind]
+    assert (first["MatMul"], first["Tanh"], first["AssignAddVariableOp"]) == (2 + remat, remat, 0)
+    assert parts.graph.residuals == whole.graph.residuals
+
+
+def test_what_the_weights_need_crosses_as_values(kernels: list[tf.Variable]) -> None:
+    """Here the gradient of the first product; rows, tanh and output gradient are there already."""
+    parts, second = in_three(two_layers(kernels), kernels)
+    assert second.crossing == (tf.TensorSpec([None, 3]),)
+    assert len(second.kept_arguments) == 3
+    assert parts.graph.residuals == (tf.TensorSpec([None, 3]),)
+
+
+def test_what_was_computed_again_crosses_too(kernels: list[tf.Variable]) -> None:
+    """tanh, and the rows, of which `tf.recompute_grad` computes on a copy."""
+    parts, second = in_three(tf.recompute_grad(two_layers(kernels)), kernels)
+    assert len(second.crossing) == 3
+    assert parts.graph.residuals == ()
+
+
+def test_a_product_of_weights_and_shapes_do_not_cross_the_second_cut(rows: tf.Tensor) -> None:
+    kernel, bias = tf.Variable(tf.eye(3)), tf.Variable(tf.ones([1, 3]))
+
+    def function(x: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(x) @ (kernel @ kernel) + bias
+
+    parts, second = in_three(function, [kernel, bias])
+    assert second.crossing == ()
+    assert [spec for spec in parts.graph.residuals if spec.shape.rank == 2] == [
+        tf.TensorSpec([None, 3])
+    ]
+    assert_equals_tape(function, [kernel, bias], rows)
+
+
+def test_without_float_inputs_all_of_the_backward_pass_is_its_second_part() -> None:
+    table = tf.Variable(np.arange(10, dtype=np.float32).reshape(5, 2))
+    signature = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.bool)]
+
+    def function(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        return tf.where(mask[:, None], tf.gather(table, ids) ** 2, 0.0)
+
+    parts = cut(function, [table], signature, split_backward=True)
+    assert set(operations(parts.graph.backward)) == {"Placeholder"}
+    _, kept = parts.forward(tf.constant([3, 1]), tf.constant([True, False]))
+    assert parts.backward(kept, tf.ones([2, 2])) == []
+    np.testing.assert_array_equal(parts.accumulators[0][3], [12, 14])
+    np.testing.assert_array_equal(parts.accumulators[0][1], [0, 0])
+
+
+def test_without_weights_the_second_part_has_nothing_to_do(rows: tf.Tensor) -> None:
+    _, second = in_three(tf.sin, [])
+    assert (second.crossing, second.kept_arguments) == ((), ())
+    assert set(operations(second.function)) <= {"Const", "Identity"}

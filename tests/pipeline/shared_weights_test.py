@@ -12,6 +12,7 @@ from lingpipe.base.layer import SharedWeightError, Weight
 from lingpipe.errors import UserError
 from lingpipe.learner.optimizers import Momentum
 from tests.pipeline.small_models import (
+    EVERY_SETTING,
     Batch,
     Cell,
     Cells,
@@ -77,11 +78,12 @@ def id_batch(seed: int) -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("num_stages", "schedule", "remat"),
-    [(1, "gpipe", "none"), (2, "gpipe", "layer"), (3, "1f1b", "stage"), (4, "1f1b", "none")],
+    "setting",
+    [(1, 2, "gpipe"), (2, 2, "zb_h1"), (3, 2, "1f1b"), *((4, 3, *s) for s in EVERY_SETTING)],
+    ids=str,
 )
-def test_gradients_of_both_uses_are_added(num_stages: int, schedule: str, remat: str) -> None:
-    pipeline = make_recorder(tied_cells(), num_stages, 2, schedule, remat)
+def test_gradients_of_both_uses_are_added(setting: tuple) -> None:
+    pipeline = make_recorder(tied_cells(), *setting)
     result = pipeline.train_step(id_batch(0))
     expected = reference_step(tied_cells(), id_batch(0))
     assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
@@ -124,10 +126,9 @@ def test_weights_set_from_outside_reach_every_use() -> None:
     pipeline.close()
 
 
-@pytest.mark.parametrize("schedule", ("gpipe", "1f1b"))
-@pytest.mark.parametrize("remat", ("none", "layer", "stage"))
+@pytest.mark.parametrize("setting", EVERY_SETTING, ids=str)
 def test_a_layer_may_be_used_twice_in_a_stage_and_once_more_in_another(
-    schedule: str, remat: str
+    setting: tuple[str, str, int],
 ) -> None:
     shared = Dense.Params(share_weights="shared")
     cells = {
@@ -138,7 +139,7 @@ def test_a_layer_may_be_used_twice_in_a_stage_and_once_more_in_another(
         "again": shared.copy(),
         "loss": SquareLoss.Params(),
     }
-    pipeline = make_recorder(cells, 2, 2, schedule, remat, partition=[3, 3])
+    pipeline = make_recorder(cells, 2, 2, *setting, partition=[3, 3])
     pipeline.train_step(dense_batch(5))
     expected = reference_step(cells, dense_batch(5))
     assert set(pipeline.weights) == {"shared/kernel", "own/kernel"}

@@ -29,6 +29,14 @@ Cells = Mapping[str, Layer.Params]
 
 SEED = 3
 
+# (schedule, remat, stages_per_device) of a pipeline of an even number of stages: the last arguments
+# of `make_pipeline`.
+EVERY_SETTING = [
+    (schedule, remat, 2 if schedule == "interleaved" else 1)
+    for schedule in ("gpipe", "1f1b", "interleaved", "zb_h1")
+    for remat in ("none", "layer", "stage")
+]
+
 
 class Cell(Layer):
     """A cell of a test: costs one, reads the batch entries that its params name."""
@@ -144,6 +152,7 @@ def make_pipeline(
     num_micro_batches: int = 1,
     schedule: str = "gpipe",
     remat: str = "none",
+    stages_per_device: int = 1,
     *,
     partition: list[int] | None = None,
     learner: Learner | None = None,
@@ -152,14 +161,17 @@ def make_pipeline(
 ) -> Pipeline:
     """A pipeline on this process's CPU devices; `values` go to the builder."""
     params = Pipeline.Params(
-        num_stages=num_stages, num_micro_batches=num_micro_batches, partition=partition
+        num_stages=num_stages,
+        num_micro_batches=num_micro_batches,
+        stages_per_device=stages_per_device,
+        partition=partition,
     )
     params.override("schedule", schedule, text=True)
     params.override("remat", remat, text=True)
     return params.build(
         cells=cells,
         learner=learner or make_learner(),
-        devices=[f"/CPU:{stage}" for stage in range(num_stages)],
+        devices=[f"/CPU:{device}" for device in range(params.num_devices())],
         micro_batch=micro_batch or {},
         **{"seed": SEED, **values},
     )

@@ -15,6 +15,7 @@ from lingpipe.errors import UserError
 from lingpipe.pipeline.errors import CellError, PipelineError
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch
 from tests.pipeline.small_models import (
+    EVERY_SETTING,
     Cell,
     Cells,
     Dense,
@@ -78,8 +79,9 @@ class Receive(Cell):
         return total
 
 
+@pytest.mark.parametrize("schedule", ("gpipe", "zb_h1"))
 @pytest.mark.parametrize("kind", SENDS)
-def test_any_structure_crosses_a_boundary(kind: str) -> None:
+def test_any_structure_crosses_a_boundary(kind: str, schedule: str) -> None:
     cells = {
         "source": Source.Params(),
         "scale": Scale.Params(),
@@ -91,7 +93,7 @@ def test_any_structure_crosses_a_boundary(kind: str) -> None:
     batch = dense_batch(5)
     # The mean over a micro-batch is not that of the mini-batch.
     num_micro_batches = 1 if kind == "another size" else 2
-    pipeline = make_recorder(cells, 2, num_micro_batches, partition=[3, 3])
+    pipeline = make_recorder(cells, 2, num_micro_batches, schedule, partition=[3, 3])
     result = pipeline.train_step(batch)
     expected = reference_step(cells, batch)
     assert result.loss == pytest.approx(expected.loss, rel=1e-5)
@@ -117,8 +119,9 @@ class Look(Cell):
         return tf.one_hot(inputs, 4)
 
 
+@pytest.mark.parametrize("schedule", ("gpipe", "zb_h1"))
 @pytest.mark.parametrize("remat", ("none", "layer", "stage"))
-def test_a_boundary_of_ids_alone_has_no_gradient_to_send_back(remat: str) -> None:
+def test_a_boundary_of_ids_alone_has_no_gradient_to_send_back(remat: str, schedule: str) -> None:
     cells = {
         "ids": Ids.Params(),
         "look": Look.Params(),
@@ -126,7 +129,7 @@ def test_a_boundary_of_ids_alone_has_no_gradient_to_send_back(remat: str) -> Non
         "loss": SquareLoss.Params(),
     }
     batch = {"ids": np.array([0, 1, 2], np.int32), "y": dense_batch(3)["y"]}
-    pipeline = make_recorder(cells, 3, 2, remat=remat, partition=[1, 2, 1])
+    pipeline = make_recorder(cells, 3, 2, schedule, remat, partition=[1, 2, 1])
     pipeline.train_step(batch)
     assert_equal_arrays(gradients_of(pipeline), reference_step(cells, batch).gradients, atol=1e-6)
     pipeline.close()
@@ -153,8 +156,8 @@ class Join(Cell):
         return inputs["x"] * inputs["skip"]
 
 
-@pytest.mark.parametrize(("schedule", "remat"), (("gpipe", "stage"), ("1f1b", "none")))
-def test_a_connection_may_skip_stages(schedule: str, remat: str) -> None:
+@pytest.mark.parametrize("setting", EVERY_SETTING, ids=str)
+def test_a_connection_may_skip_stages(setting: tuple[str, str, int]) -> None:
     cells = {
         "source": Source.Params(),
         "scale": Scale.Params(),
@@ -165,7 +168,7 @@ def test_a_connection_may_skip_stages(schedule: str, remat: str) -> None:
         "loss": SquareLoss.Params(),
     }
     batch = dense_batch(6)
-    pipeline = make_recorder(cells, 4, 3, schedule, remat, partition=[3, 1, 1, 2])
+    pipeline = make_recorder(cells, 4, 3, *setting, partition=[3, 1, 1, 2])
     result = pipeline.train_step(batch)
     expected = reference_step(cells, batch)
     assert result.loss == pytest.approx(expected.loss, rel=1e-5)
@@ -318,4 +321,24 @@ def test_a_stage_keeps_what_its_rematerialisation_says(remat: str, tensors: int)
     floats = [tensor for tensor in kept if tensor.dtype == tf.float32]
     assert len(floats) == tensors
     assert all(tensor.shape == (4, 4) for tensor in floats)
+    pipeline.close()
+
+
+@pytest.mark.parametrize("remat", ("none", "layer", "stage"))
+def test_between_the_parts_of_its_backward_pass_a_stage_keeps_what_its_weights_need(
+    remat: str,
+) -> None:
+    """Of three dense cells: the input of each, and the gradient before its tanh."""
+    pipeline = make_pipeline(dense_cells(6), 3, 2, "zb_h1", remat, partition=[1, 3, 2])
+    batch = dense_batch(4)
+    pipeline.train_step(batch)
+    stage = pipeline.stages[1]
+    outputs, kept = stage.forward(tf.constant(batch["x"]), MicroBatch(0, {}), 1)
+    (gradient,), kept = stage.backward_input(kept, [tf.ones_like(outputs)])
+    assert gradient.shape == (4, 4)
+    floats = [tensor for tensor in kept if tensor.dtype == tf.float32]
+    assert [tensor.shape for tensor in floats] == [(4, 4)] * 6
+    assert all(np.all(sum_.numpy() == 0) for sum_ in stage.accumulators.values())
+    assert stage.backward_weight(kept) is None  # type: ignore[func-returns-value]
+    assert all(np.all(sum_.numpy() != 0) for sum_ in stage.accumulators.values())
     pipeline.close()
