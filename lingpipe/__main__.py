@@ -22,12 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
       argv: arguments after the program's name; None takes those of the process.
     """
+    _open_closed_streams()
     arguments = build_parser().parse_args(argv)
     _find_modules_here()
     try:
         verb = import_quietly(f"lingpipe.bin.{arguments.verb}")
         code: int = verb.run(arguments)
-        sys.stdout.flush()
         return code
     except UserError as error:
         print(f"lingpipe {arguments.verb}: {error}", file=sys.stderr)
@@ -36,10 +36,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"lingpipe {arguments.verb}: interrupted.", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of our output has gone (`lingpipe decode ... | head`): nothing is left to say,
-        # and Python must not complain when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has gone (`lingpipe decode ... | head`): nothing is left to say.
         return 1
+    finally:
+        _settle_output()
+
+
+def _open_closed_streams() -> None:
+    """Fills the places of standard streams that were closed (`>&-`).
+
+    The next file that is opened would otherwise take the place, and get what is meant for stdout.
+    What stands there now fails when it is used, but for stderr, which nobody wants to read.
+    """
+    streams = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
+    for number, (name, flags) in enumerate(streams):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, flags)
+            os.dup2(descriptor, number)
+            if descriptor != number:
+                os.close(descriptor)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _settle_output() -> None:
+    """Writes what is left for stdout; where that cannot be, Python shall not complain at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _find_modules_here() -> None:

@@ -34,10 +34,6 @@ class Initializer:
     distribution: Distribution
     scale: float
 
-    def scaled(self, factor: float) -> Initializer:
-        """The same distribution, `factor` times as wide."""
-        return dataclasses.replace(self, scale=self.scale * factor)
-
 
 def constant(value: float) -> Initializer:
     """Every element equals `value`."""

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from lingpipe.runtime.decoder import decode_lines
-from lingpipe.task.task import DecodeOptions
+from lingpipe.task.decode_options import DecodeOptions
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Decodes a file or standard input to a file or standard output."""
     options = DecodeOptions(
-        to=arguments.to,
-        source=arguments.source,
+        target_language=arguments.to,
+        source_language=arguments.source_language,
         beam_size=arguments.beam_size,
         nbest=arguments.nbest,
         length_penalty=arguments.length_penalty,
@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.logdir,
         arguments.checkpoint,
         options,
-        source=Path(arguments.input) if arguments.input else None,
-        target=Path(arguments.output) if arguments.output else None,
+        input_file=Path(arguments.input) if arguments.input else None,
+        output_file=Path(arguments.output) if arguments.output else None,
         with_scores=arguments.with_scores,
     )
     return 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from lingpipe.base.output import write_result
 from lingpipe.runtime.evaluator import evaluate
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table of scores."""
     evaluation = evaluate(arguments.logdir, arguments.split, arguments.checkpoint)
-    sys.stdout.write(evaluation.table)
+    write_result(evaluation.table)
     return 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lingpipe.base.output import write_result
 from lingpipe.bin.quiet_import import import_quietly
 from lingpipe.errors import UserError
 from lingpipe.registry import lookup, registered_names
@@ -21,14 +21,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list and arguments.overrides:
         raise UserError("--list shows no values, so --set has nothing to set; use --model=NAME.")
     if arguments.list:
-        for name, summary in registered_names().items():
-            print(f"{name:<32} {summary}".rstrip())
+        rows = [f"{name:<32} {summary}".rstrip() for name, summary in registered_names().items()]
+        text = "".join(f"{row}\n" for row in rows)
     elif arguments.diff:
         first, second = (_experiment(name, arguments.overrides) for name in arguments.diff)
-        for difference in first.diff(second):
-            print(difference)
+        text = "".join(f"{difference}\n" for difference in first.diff(second))
     else:
-        sys.stdout.write(_experiment(arguments.model, arguments.overrides).to_text())
+        text = _experiment(arguments.model, arguments.overrides).to_text()
+    write_result(text)
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 
+from lingpipe.task.decode_options import DecodeOptions
+
 _MODEL_HELP = "a registered model (`lingpipe params --list`), or your own as my_project.params.Name"
 _SET_HELP = (
     "set a knob of the model, such as num_layers=3, or any field of its params, such as "
@@ -70,17 +72,32 @@ def _add_decode(verbs: argparse._SubParsersAction) -> None:
     _add_run_flags(parser)
     parser.add_argument("--to", required=True, metavar="LANGUAGE", help="language to translate to")
     parser.add_argument(
-        "--from", metavar="LANGUAGE", dest="source", help="language of the input (default: any)"
+        "--from",
+        metavar="LANGUAGE",
+        dest="source_language",
+        help="language of the input (default: any)",
     )
     parser.add_argument("--input", metavar="FILE", help="lines to translate (default: stdin)")
     parser.add_argument("--output", metavar="FILE", help="where to write (default: stdout)")
-    parser.add_argument("--beam_size", type=_count, default=4, metavar="N", help="1 is greedy")
-    parser.add_argument("--nbest", type=_count, default=1, metavar="N", help="lines out per line")
     parser.add_argument(
-        "--length_penalty", type=_number, default=0.6, metavar="ALPHA", help="0 for none"
+        "--beam_size", type=_count, default=DecodeOptions.beam_size, metavar="N", help="1 is greedy"
     )
     parser.add_argument(
-        "--batch_size", type=_count, default=64, metavar="N", help="lines decoded together"
+        "--nbest", type=_count, default=DecodeOptions.nbest, metavar="N", help="lines out per line"
+    )
+    parser.add_argument(
+        "--length_penalty",
+        type=_number,
+        default=DecodeOptions.length_penalty,
+        metavar="ALPHA",
+        help="-10 to 10; 0 for none",
+    )
+    parser.add_argument(
+        "--batch_size",
+        type=_count,
+        default=DecodeOptions.max_rows,
+        metavar="N",
+        help="lines decoded together",
     )
     parser.add_argument(
         "--with_scores", action="store_true", help="write score, a tab, then the line"

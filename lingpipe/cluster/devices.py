@@ -18,34 +18,35 @@ from lingpipe.errors import UserError
 class DeviceType(enum.Enum):
     """The kind of device that stages run on."""
 
-    auto = "auto"  # GPUs if there is one for each stage, else CPU.
+    auto = "auto"  # GPUs if there are any, else CPU.
     cpu = "cpu"
     gpu = "gpu"
 
 
-class DeviceCountError(UserError, ValueError):
-    """More stages than devices."""
+class DeviceError(UserError, ValueError):
+    """Fewer devices than the stages need."""
 
 
-def stage_devices(num_stages: int, device_type: DeviceType = DeviceType.auto) -> list[str]:
-    """Names of `num_stages` devices, one for each stage.
+def stage_devices(count: int, device_type: DeviceType = DeviceType.auto) -> list[str]:
+    """Names of `count` devices for the stages of a pipeline.
 
     Raises:
-      DeviceCountError: too few GPUs, or TensorFlow has started with too few CPU devices.
+      DeviceError: too few GPUs, or TensorFlow has started with too few CPU devices. Where there are
+        some GPUs, stages never run on the CPU instead unless asked to.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    if device_type is DeviceType.gpu and len(gpus) < num_stages:
-        raise DeviceCountError(
-            f"{num_stages} stages need {num_stages} GPUs; this process sees {len(gpus)}. Use "
+    if device_type is DeviceType.cpu or (device_type is DeviceType.auto and not gpus):
+        return _logical_cpus(count)
+    if len(gpus) < count:
+        raise DeviceError(
+            f"The stages need {count} GPUs; this process sees {len(gpus)}. Use "
             f"pipeline.num_stages={max(len(gpus), 1)} or cluster.device_type=cpu."
         )
-    if device_type is not DeviceType.cpu and len(gpus) >= num_stages:
-        for gpu in gpus:
-            # Once TensorFlow has started, how it takes memory is settled.
-            with contextlib.suppress(RuntimeError):
-                tf.config.experimental.set_memory_growth(gpu, True)
-        return [f"/GPU:{index}" for index in range(num_stages)]
-    return _logical_cpus(num_stages)
+    for gpu in gpus:
+        # Once TensorFlow has started, how it takes memory is settled.
+        with contextlib.suppress(RuntimeError):
+            tf.config.experimental.set_memory_growth(gpu, True)
+    return [f"/GPU:{index}" for index in range(count)]
 
 
 def _logical_cpus(count: int) -> list[str]:
@@ -57,8 +58,8 @@ def _logical_cpus(count: int) -> list[str]:
         try:
             tf.config.set_logical_device_configuration(cpu, logical)
         except RuntimeError as error:
-            raise DeviceCountError(
-                f"{count} stages need {count} CPU devices, but TensorFlow has already started with "
+            raise DeviceError(
+                f"The stages need {count} CPU devices, but TensorFlow has already started with "
                 f"{len(split)}. Call stage_devices before anything is computed."
             ) from error
     return [f"/CPU:{index}" for index in range(count)]

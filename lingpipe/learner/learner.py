@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from lingpipe.hyperparams import REQUIRED, Parameterized
 from lingpipe.learner.optimizers import Adam, Optimizer
-from lingpipe.learner.schedules import Schedule
+from lingpipe.learner.schedules import LearningRateSchedule
 
 
 class Learner(Parameterized):
@@ -31,7 +31,7 @@ class Learner(Parameterized):
         """Optimiser, schedule and clipping."""
 
         optimizer: Optimizer.Params = Adam.Params()  # The rule that moves one weight.
-        schedule: Schedule.Params = REQUIRED  # Learning rate by step.
+        schedule: LearningRateSchedule.Params = REQUIRED  # Learning rate by step.
         # Highest norm of the whole gradient, over all stages; larger ones are scaled down to it.
         # None: no limit.
         clip_global_norm: float | None = None
@@ -50,7 +50,7 @@ class Learner(Parameterized):
         """Builds optimiser and schedule; `params.build()` is the usual way here."""
         self.params = params
         self.optimizer: Optimizer = params.optimizer.build()
-        self.schedule: Schedule = params.schedule.build()
+        self.schedule: LearningRateSchedule = params.schedule.build()
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of update `step`; the first is 1.

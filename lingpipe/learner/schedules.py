@@ -25,13 +25,13 @@ from collections.abc import Iterable
 from lingpipe.hyperparams import REQUIRED, Parameterized
 
 
-class Schedule(Parameterized, abc.ABC):
+class LearningRateSchedule(Parameterized, abc.ABC):
     """Base of all schedules; a subclass defines `_rate`."""
 
     class Params(Parameterized.Params):
         """The params of a schedule; each kind adds its own fields."""
 
-        def for_run(self, max_steps: int) -> Schedule.Params:
+        def for_run(self, max_steps: int) -> LearningRateSchedule.Params:
             """The schedule of a run of `max_steps` updates; most kinds do not depend on it."""
             return self
 
@@ -60,10 +60,10 @@ class Schedule(Parameterized, abc.ABC):
         """The learning rate of update `step`, which is at least 1."""
 
 
-class Constant(Schedule):
+class Constant(LearningRateSchedule):
     """The same rate for every update."""
 
-    class Params(Schedule.Params):
+    class Params(LearningRateSchedule.Params):
         """One number."""
 
         value: float = REQUIRED  # The learning rate.
@@ -78,7 +78,7 @@ class Constant(Schedule):
         return self.params.value
 
 
-class InverseSquareRoot(Schedule):
+class InverseSquareRoot(LearningRateSchedule):
     """A line up to the peak, then down with the inverse square root of the step.
 
     `peak * min(step / warmup_steps, sqrt(warmup_steps / step))`, which is eq. 3 of Vaswani et al.
@@ -86,7 +86,7 @@ class InverseSquareRoot(Schedule):
     `peak = 1 / sqrt(model_dim * warmup_steps)`.
     """
 
-    class Params(Schedule.Params):
+    class Params(LearningRateSchedule.Params):
         """Height and place of the peak."""
 
         peak: float = REQUIRED  # The highest learning rate, that of update `warmup_steps`.
@@ -109,14 +109,14 @@ class InverseSquareRoot(Schedule):
         return peak * min(step / warmup_steps, math.sqrt(warmup_steps / step))
 
 
-class Cosine(Schedule):
+class Cosine(LearningRateSchedule):
     """A line up to the peak, half a cosine wave down to the floor, then the floor.
 
     Eq. 5 of Loshchilov & Hutter 2017 ("SGDR", one period) with a warm-up in front. Update
     `total_steps` and all later ones run at the floor.
     """
 
-    class Params(Schedule.Params):
+    class Params(LearningRateSchedule.Params):
         """Peak, floor and when each is reached."""
 
         peak: float = REQUIRED  # The highest learning rate, that of update `warmup_steps`.
@@ -144,7 +144,7 @@ class Cosine(Schedule):
                     "of steps of the whole run, train.max_steps.",
                 )
 
-        def for_run(self, max_steps: int) -> Schedule.Params:
+        def for_run(self, max_steps: int) -> LearningRateSchedule.Params:
             if self.total_steps is not None:
                 return self
             # A run that ends in its warm-up never sees the wave.
@@ -163,14 +163,14 @@ class Cosine(Schedule):
         return params.floor + (params.peak - params.floor) * height
 
 
-class Piecewise(Schedule):
+class Piecewise(LearningRateSchedule):
     """Constant between boundaries: the steps of a staircase.
 
     With boundaries [100, 200] and values [a, b, c], updates 1 to 100 run at a, 101 to 200 at b, and
     all later ones at c.
     """
 
-    class Params(Schedule.Params):
+    class Params(LearningRateSchedule.Params):
         """The last update of every stair but the last, and every stair's height."""
 
         boundaries: list[int] = REQUIRED  # The last update of each value but the last; increasing.

@@ -57,6 +57,11 @@ class WeightedMean:
         return self.total / self.weight
 
 
+def mean(total: float, weight: float) -> float:
+    """Returns total / weight; NaN where there was no weight, so nothing to take the mean of."""
+    return total / weight if weight else math.nan
+
+
 def perplexity(mean_loss: float) -> float:
     """Returns exp of the mean loss a token, in nats; infinity where that exceeds a float."""
     try:

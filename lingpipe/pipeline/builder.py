@@ -24,10 +24,11 @@ import tensorflow as tf
 
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
-from lingpipe.errors import UserError
+from lingpipe.cluster.devices import DeviceError
 from lingpipe.hyperparams import Parameterized
 from lingpipe.learner.clipping import clip_factor
 from lingpipe.learner.learner import Learner
+from lingpipe.pipeline.errors import refusing_lack_of_memory
 from lingpipe.pipeline.executor import Executor
 from lingpipe.pipeline.micro_batch import MicroBatch, split_batch
 from lingpipe.pipeline.plan import Plan, make_plan
@@ -40,10 +41,6 @@ from lingpipe.pipeline.stage import Stage
 from lingpipe.pipeline.stage_learner import StageLearner
 
 
-class DeviceError(UserError, ValueError):
-    """Fewer devices than the stages need."""
-
-
 class NonFiniteError(ArithmeticError):
     """A step whose loss or gradient is not a finite number; no update was applied."""
 
@@ -54,7 +51,8 @@ class StepResult:
 
     Attributes:
       step: number of the step, counted from 1.
-      loss: loss per unit of weight (per target token in translation).
+      loss: loss per unit of weight (per target token in translation); NaN if there was none, in
+        which case nothing was updated.
       weight: total weight of the mini-batch.
       grad_norm: global norm of the gradient before clipping.
       learning_rate: the rate that was applied.
@@ -126,13 +124,14 @@ class Pipeline(Parameterized):
           micro_batch: typical shapes of a micro-batch, for balancing.
           seed: seed of initial weights and of dropout.
           compute_dtype: dtype of activations; weights and gradients are float32.
-          signature: specs of the batch entries, dimensions unknown where batches differ. None:
-            those of the first batch; what varies later is opened then, for one more trace.
+          signature: specs of the batch entries, None for dimensions that vary. None: those of the
+            first batch; what varies later is opened then, for one more trace.
 
         Raises:
           PartitionError: the cells cannot be cut as asked.
           DeviceError: fewer devices than the stages need.
           SharedWeightError: layers share a weight but declare it differently.
+          DeviceMemoryError: a stage does not fit its device.
         """
         self.params = params
         self.plan = make_plan(cells, params.num_stages, micro_batch, params.partition)
@@ -147,18 +146,11 @@ class Pipeline(Parameterized):
         self.stages = _build_stages(
             self.plan, cells, devices, schedule, params.remat, seed, compute_dtype
         )
-        self._mirrors = find_mirrors(self.stages)
-        self.copy_shared_weights()  # Tied layers may declare different initial values.
         owners = find_owners(self.stages)
+        self._mirrors = find_mirrors(self.stages, owners)
+        self.copy_shared_weights()  # Tied layers may declare different initial values.
         self.weights = {path: stage.variables[path] for path, stage in owners.items()}
-        self._stage_learners = [
-            StageLearner(
-                stage,
-                learner,
-                {path: v for path, v in stage.trainable.items() if owners[path] is stage},
-            )
-            for stage in self.stages
-        ]
+        self._stage_learners = [_build_learner(stage, learner, owners) for stage in self.stages]
         self.slots = {
             name: slot for part in self._stage_learners for name, slot in part.slots.items()
         }
@@ -186,8 +178,12 @@ class Pipeline(Parameterized):
             mirror.add_gradient_to_owner()
         learners = self._stage_learners
         squares = self._executor.each(lambda stage: learners[stage.index].squared_norm(), "norm")
-        weight = sums["weight"]
-        scale = 1.0 / weight if weight else 0.0
+        weight, learning_rate = sums["weight"], self._learner.learning_rate(step)
+        if weight == 0 and math.isfinite(sums["loss"]):
+            # Nothing to learn from. An update would still move weights, by Adam's momentum.
+            self.step = step
+            return StepResult(step, math.nan, 0.0, 0.0, learning_rate, sums)
+        scale = 1.0 / weight if weight else math.inf
         loss, grad_norm = sums["loss"] * scale, math.sqrt(sum(squares)) * scale
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             raise NonFiniteError(
@@ -195,7 +191,6 @@ class Pipeline(Parameterized):
                 "A lower learning rate, a longer warm-up, clip_global_norm or logit clipping helps."
             )
         factor = scale * clip_factor(grad_norm, self._learner.params.clip_global_norm)
-        learning_rate = self._learner.learning_rate(step)
         # An interruption lets the update end on every stage, so from here on the step is done.
         self.step = step
         self._executor.each(
@@ -283,19 +278,29 @@ def _build_stages(
     compute_dtype: tf.DType,
 ) -> list[Stage]:
     """The stages of a plan, each on the device that the schedule gives it."""
-    return [
-        Stage(
-            index,
-            {name: cells[name] for name in stage.cells},
-            devices[schedule.placement[index]],
-            seed=seed,
-            is_last=index == len(plan.stages) - 1,
-            compute_dtype=compute_dtype,
-            remat=remat,
-            splits_backward=index in schedule.split_stages,
-        )
-        for index, stage in enumerate(plan.stages)
-    ]
+    stages = []
+    for index, stage in enumerate(plan.stages):
+        device = devices[schedule.placement[index]]
+        with refusing_lack_of_memory(index, stage, device):
+            stages.append(
+                Stage(
+                    index,
+                    {name: cells[name] for name in stage.cells},
+                    device,
+                    seed=seed,
+                    is_last=index == len(plan.stages) - 1,
+                    compute_dtype=compute_dtype,
+                    remat=remat,
+                    splits_backward=index in schedule.split_stages,
+                )
+            )
+    return stages
+
+
+def _build_learner(stage: Stage, learner: Learner, owners: Mapping[str, Stage]) -> StageLearner:
+    """The learner of the weights that a stage owns."""
+    owned = {path: v for path, v in stage.trainable.items() if owners[path] is stage}
+    return StageLearner(stage, learner, owned)
 
 
 def _add_up(results: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, float]:

@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import tensorflow as tf
+
 from lingpipe.errors import UserError
-from lingpipe.pipeline.plan import first_and_last
+from lingpipe.pipeline.plan import StagePlan, first_and_last
 
 if TYPE_CHECKING:
     from lingpipe.pipeline.stage import Stage
@@ -28,6 +30,30 @@ class PipelineError(RuntimeError):
 
 class CellError(UserError, TypeError):
     """A list of cells that makes no pipeline, such as one whose last cell returns no loss."""
+
+
+class DeviceMemoryError(UserError, MemoryError):
+    """A stage whose weights find no room on its device."""
+
+
+@contextlib.contextmanager
+def refusing_lack_of_memory(index: int, plan: StagePlan, device: str) -> Iterator[None]:
+    """Turns TensorFlow's failure to find room for a stage's variables into advice.
+
+    Raises:
+      DeviceMemoryError: with the stage, its weights and the bytes they take.
+    """
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        held = plan.weights + plan.mirrored_weights
+        noun = "cell" if len(plan.cells) == 1 else "cells"
+        raise DeviceMemoryError(
+            f"Stage {index} ({noun} {first_and_last(plan.cells)}) does not fit {device}: its "
+            f"{held:,} weights and as many gradients take {8 * held / 2**30:,.1f} GiB, the "
+            "optimiser's slots not counted. Use more stages or a smaller model; `lingpipe plan` "
+            "shows sizes without building them."
+        ) from error
 
 
 @contextlib.contextmanager

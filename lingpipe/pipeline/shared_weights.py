@@ -9,7 +9,7 @@ value is copied to the mirrors. The two uses thus read equal values in every ste
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -49,13 +49,16 @@ def find_owners(stages: Sequence[Stage]) -> dict[str, Stage]:
     return owners
 
 
-def find_mirrors(stages: Sequence[Stage]) -> list[Mirror]:
+def find_mirrors(stages: Sequence[Stage], owners: Mapping[str, Stage]) -> list[Mirror]:
     """Every copy of a weight on a stage that does not own it.
+
+    Args:
+      stages: the stages, in order.
+      owners: what `find_owners` found.
 
     Raises:
       SharedWeightError: two stages declare the weight differently.
     """
-    owners = find_owners(stages)
     mirrors = [
         Mirror(path, owners[path], stage)
         for stage in stages

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import math
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -51,6 +52,8 @@ from lingpipe.runtime.tensor_bundle import (
     tensor_info,
     write_bundle,
 )
+
+_STEP = re.compile(r"[0-9]{1,18}")  # What int64 can hold.
 
 
 class Better(enum.Enum):
@@ -272,7 +275,7 @@ class CheckpointStore:
 
     def _resolve(self, which: str | int) -> int:
         """The step that `which` stands for; there is such a folder."""
-        if isinstance(which, int) or which.isdecimal():
+        if isinstance(which, int) or _STEP.fullmatch(which):
             self.path(int(which))
             return int(which)
         if which not in ("last", "best"):

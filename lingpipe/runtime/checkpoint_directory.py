@@ -123,7 +123,7 @@ class CheckpointDirectory:
     def _clear_leftovers(self) -> None:
         for entry in list(self.path.iterdir()):
             if entry.name.startswith(_TEMPORARY):
-                shutil.rmtree(entry)
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             elif entry.name.startswith(_REPLACED):
                 original = entry.with_name(entry.name.removeprefix(_REPLACED))
                 if original.exists():  # The new one is in its place: finish.

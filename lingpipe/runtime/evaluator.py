@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
-from lingpipe.base.atomic_file import WriteError
+from lingpipe.runtime.json_rows import JsonRows
 from lingpipe.runtime.opening import open_run
+from lingpipe.runtime.run_directory import RunDirectory
 from lingpipe.task.task import Evaluation
 
 
 def evaluate(logdir: str | Path, split: str, checkpoint: str) -> Evaluation:
-    """Scores a checkpoint on a split and adds a line to the run's eval.jsonl.
+    """Scores a checkpoint on a split and adds a row to the run's eval.jsonl.
 
     Raises:
-      UserError: the run, its checkpoint or its corpus cannot be used.
+      UserError: the run, its checkpoint or its corpus cannot be used, or the row not be written.
     """
     task, run = open_run(logdir, checkpoint)
-    evaluation = task.evaluate(run, split)
-    row = {"step": run.step, "split": split, **evaluation.record}
-    try:
-        with open(Path(logdir) / "eval.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise WriteError(f"Cannot write {error.filename}: {error.strerror}.") from error
+    # Opened first: that it cannot be written is not found out after minutes of work.
+    with JsonRows(RunDirectory(logdir).evaluations_file) as rows:
+        evaluation = task.evaluate(run, split)
+        rows.append(run.step, {"split": split, **evaluation.record})
     return evaluation

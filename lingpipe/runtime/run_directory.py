@@ -8,7 +8,9 @@
     tensorboard/    the same scalars for TensorBoard
     vocab/          the vocabulary, so that decoding needs nothing outside the folder
 
-All that `evaluate` and `decode` need is inside, so a run directory may be moved or copied whole.
+All that `decode` needs is inside, so a run directory may be moved or copied whole. `evaluate` reads
+its text from the corpus, and `train` goes on with it: a corpus named by a relative path is looked
+for from where the command runs.
 """
 
 from __future__ import annotations
@@ -53,6 +55,21 @@ class RunDirectory:
     def plan_file(self) -> Path:
         """The table of stages."""
         return self.path / "plan.txt"
+
+    @property
+    def metrics_file(self) -> Path:
+        """One row a logged training step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def evaluations_file(self) -> Path:
+        """One row an evaluation."""
+        return self.path / "eval.jsonl"
+
+    @property
+    def curves(self) -> Path:
+        """Folder of TensorBoard's files."""
+        return self.path / "tensorboard"
 
     @property
     def checkpoints(self) -> Path:
@@ -110,7 +127,7 @@ class RunDirectory:
         Raises:
           RunDirectoryError: it is gone; a new one would give every id another meaning.
         """
-        if self._has_checkpoints() and not params.input.owner.is_prepared(self.vocabulary):
+        if self.has_checkpoints() and not params.input.owner.is_prepared(self.vocabulary):
             raise RunDirectoryError(
                 f"{self.vocabulary} lacks the vocabulary that the checkpoints of this run were "
                 "trained with; restore it from a copy of the run directory."
@@ -118,11 +135,12 @@ class RunDirectory:
 
     def _must_stay(self, path: str) -> bool:
         root = path.partition(".")[0]
-        if self._has_checkpoints():
+        if self.has_checkpoints():
             return root not in _MAY_CHANGE or path in _MUST_STAY
         return root == _MAKES_VOCABULARY
 
-    def _has_checkpoints(self) -> bool:
+    def has_checkpoints(self) -> bool:
+        """Whether a run has been saved here."""
         return any(self.checkpoints.glob("step-*"))  # Not what a killed process left.
 
     def write_params(self, params: Experiment.Params) -> None:

@@ -5,15 +5,12 @@
         log.log_evaluation(200, {"split": "dev", "loss": 3.0})
 
 writes to metrics.jsonl, eval.jsonl, tensorboard/train/ and tensorboard/dev/. A run that goes on
-from the checkpoint of step 100 first takes back the rows that a killed process wrote after it, so
-every step is told once. JSON knows no NaN: a number that is not finite becomes null, and its name
-is listed under "non_finite".
+from the checkpoint of step 100 first takes back what a killed process wrote after it, so every step
+is told once.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import socket
 import time
@@ -23,9 +20,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import tensorflow as tf
-from absl import logging
 
-from lingpipe.base.atomic_file import WriteError, write_atomically
+from lingpipe.base.output import WriteError
+from lingpipe.runtime.json_rows import JsonRows, plain
+from lingpipe.runtime.run_directory import RunDirectory
 
 Values = Mapping[str, Any]  # Name -> number, text, boolean or None; scalars of NumPy or TensorFlow.
 
@@ -39,16 +37,16 @@ class MetricsLog:
         Args:
           logdir: folder of the run.
           resume_step: step from which the run goes on, 0 for a new one: rows of later steps are
-            removed. None keeps all rows.
+            removed. None leaves the files as they are.
 
         Raises:
           WriteError: a file cannot be read or written.
         """
-        logdir = Path(logdir)
-        self._training = _Rows(logdir / "metrics.jsonl", resume_step)
-        self._evaluation = _Rows(logdir / "eval.jsonl", resume_step)
-        self._train_curves = _Curves(logdir / "tensorboard" / "train", resume_step)
-        self._dev_curves = _Curves(logdir / "tensorboard" / "dev", resume_step)
+        run = RunDirectory(logdir)
+        self._training = JsonRows(run.metrics_file, resume_step)
+        self._evaluation = JsonRows(run.evaluations_file, resume_step)
+        self._train_curves = _Curves(run.curves / "train", resume_step)
+        self._dev_curves = _Curves(run.curves / "dev", resume_step)
 
     def log_training(self, step: int, values: Values) -> None:
         """Adds a row to metrics.jsonl and a point to every training curve.
@@ -88,44 +86,6 @@ class MetricsLog:
         self.close()
 
 
-class _Rows:
-    """A file of JSON lines that grows by whole lines."""
-
-    def __init__(self, path: Path, resume_step: int | None) -> None:
-        self._path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._take_back(resume_step)
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - Closed by close().
-        except OSError as error:
-            raise WriteError(f"Cannot write {path}: {error.strerror}.") from error
-
-    def append(self, step: int, values: Values) -> None:
-        """Writes one row with one call, so that no reader sees half of one."""
-        line = (json.dumps(_row(step, values), allow_nan=False) + "\n").encode()
-        try:
-            written = self._file.write(line)
-        except OSError as error:
-            raise WriteError(f"Cannot write {self._path}: {error.strerror}.") from error
-        if written < len(line):
-            raise WriteError(f"Cannot write {self._path}: no space is left for a line.")
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _take_back(self, resume_step: int | None) -> None:
-        """Removes rows after the step, and lines that a killed process left unfinished."""
-        if not self._path.exists():
-            return
-        text = self._path.read_text(encoding="utf-8", errors="replace")
-        *lines, unfinished = text.split("\n")
-        kept = [line for line in lines if _is_kept(line, resume_step)]
-        if unfinished or len(kept) < len(lines):
-            removed = len(lines) - len(kept) + bool(unfinished)
-            logging.info("%s: %d rows taken back.", self._path, removed)
-            write_atomically(self._path, "".join(f"{line}\n" for line in kept).encode())
-
-
 class _Curves:
     """An event file of TensorBoard's with scalars.
 
@@ -143,7 +103,7 @@ class _Curves:
         """Adds a point to the curve of every value that is a number."""
         points = [
             tf.compat.v1.Summary.Value(tag=name, simple_value=number)
-            for name, number in ((name, _plain(value)) for name, value in values.items())
+            for name, number in ((name, plain(value)) for name, value in values.items())
             if isinstance(number, int | float) and not isinstance(number, bool)
         ]
         summary = tf.compat.v1.Summary(value=points)
@@ -173,34 +133,3 @@ class _Curves:
 def _event(**fields: Any) -> bytes:
     """One record of an event file."""
     return tf.compat.v1.Event(wall_time=time.time(), **fields).SerializeToString()
-
-
-def _row(step: int, values: Values) -> dict[str, Any]:
-    """A row that is valid JSON."""
-    row = {"step": int(step), **{name: _plain(value) for name, value in values.items()}}
-    bad = [
-        name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)
-    ]
-    if bad:
-        row.update(dict.fromkeys(bad), non_finite=bad)
-    return row
-
-
-def _plain(value: Any) -> Any:
-    """A value as Python's own; scalars of NumPy and TensorFlow become numbers."""
-    if hasattr(value, "numpy"):
-        value = value.numpy()
-    if hasattr(value, "item"):
-        value = value.item()
-    if value is not None and not isinstance(value, bool | int | float | str):
-        raise TypeError(f"A metric must be a number, a text, a boolean or None, not {value!r}.")
-    return value
-
-
-def _is_kept(line: str, resume_step: int | None) -> bool:
-    """Whether a line is a row, of a step that is not taken back."""
-    try:
-        step = json.loads(line)["step"]
-    except (ValueError, TypeError, KeyError):
-        return False
-    return resume_step is None or step <= resume_step

@@ -53,9 +53,8 @@ class Outcome:
 def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
     """Trains to `train.max_steps`, from the last checkpoint in `logdir` if there is one.
 
-    Whatever is wrong with the params, the devices, the files of the corpus or the folder is found
-    before anything is written. That every example is too long is only seen once the vocabulary is
-    there.
+    Whatever is wrong with the params, the devices, the corpus or the folder is found before
+    anything is written; what does not fit the checkpoint, before the params of the run change.
 
     Raises:
       UserError: params, corpus, devices or folder cannot be used.
@@ -67,12 +66,14 @@ def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
         run.check_vocabulary(experiment)
         check_pipeline(experiment)
         data = experiment.input.build(vocab_dir=run.vocabulary, seed=experiment.train.seed)
-        # Written with the vocabulary, so that no run with other params can take it for its own.
-        run.write_params(experiment)
+        if not run.has_checkpoints():
+            # With the vocabulary, so that no run with other params can take it for its own.
+            run.write_params(experiment)
         check_evaluation(experiment.train, data)
         task = build_task(experiment)
         with contextlib.closing(build_pipeline(experiment, task)) as pipeline:
             trainer = Trainer(experiment.train, run, task, data, pipeline)
+            run.write_params(experiment)  # What was restored fits them.
             write_atomically(run.plan_file, _table_of_stages(pipeline).encode())
             with Interruption() as interruption:
                 return trainer.run(interruption)
@@ -141,7 +142,7 @@ class Trainer:
         if start >= last:
             progress.note(f"The run has done its {last} steps; raise train.max_steps to go on.")
         with MetricsLog(self._run.path, resume_step=start) as log, progress:
-            if not self._is_evaluated and self._is_due(start, self._params.checkpoint_every_steps):
+            if not self._is_evaluated and self._is_evaluation_due(start):
                 # The run was stopped after it had saved, before it had evaluated.
                 self._evaluate(log, progress, interruption)
             with Prefetcher(self._remaining_batches(last - start)) as batches:
@@ -178,7 +179,7 @@ class Trainer:
         saves = self._is_due(step, self._params.checkpoint_every_steps)
         if saves or interruption.name:
             self._save()
-        if saves or self._is_due(step, self._params.evaluate_every_steps):
+        if self._is_evaluation_due(step):
             self._evaluate(log, progress, interruption)
 
     def _save(self) -> None:
@@ -190,10 +191,12 @@ class Trainer:
         """Whether something that is done every so many steps, and at the end, is due."""
         return step == self._params.max_steps or (every > 0 and step % every == 0)
 
+    def _is_evaluation_due(self, step: int) -> bool:
+        every = self._params.evaluate_every_steps
+        return every > 0 and self._is_due(step, every)
+
     def _evaluate(self, log: MetricsLog, progress: Progress, interruption: Interruption) -> None:
         """Scores the dev split by the pipeline's forward pass, unless a signal comes meanwhile."""
-        if not self._params.evaluate_every_steps:
-            return
         totals: dict[str, float] = {}
         for batch in self._data.evaluation_batches("dev"):
             if interruption.name:

@@ -38,7 +38,9 @@ class TrainParams(Params):
     seed: int = 1  # Seed of initial weights, dropout and the order of the data.
     dtype: Dtype = Dtype.float32  # Dtype of activations.
     log_every_steps: int = 10  # Steps from one line of metrics.jsonl to the next.
-    evaluate_every_steps: int = 200  # Steps from one evaluation on dev to the next; 0 for never.
+    # Steps from one evaluation on dev to the next, the last step too; 0 for never. The best
+    # checkpoint is one of those that were evaluated.
+    evaluate_every_steps: int = 200
     checkpoint_every_steps: int = 200  # Steps from one checkpoint to the next; the last step too.
     keep_last_checkpoints: int = 3  # Checkpoints kept, beside the best.
 

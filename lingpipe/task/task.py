@@ -7,7 +7,6 @@ typical micro-batch, and for readable metrics; evaluation and decoding belong to
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,29 +16,8 @@ from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import Parameterized
 from lingpipe.input.input import Input
-
-
-@dataclasses.dataclass(frozen=True)
-class DecodeOptions:
-    """What a user may ask of decoding.
-
-    Attributes:
-      to: language to translate into.
-      source: language of the input; None where the model does not need to know.
-      beam_size: hypotheses kept alive; 1 is greedy search.
-      nbest: hypotheses returned for each line.
-      length_penalty: alpha of the length penalty of Wu et al. 2016, equation 14.
-      max_rows: lines decoded together.
-      read_ahead: whether many lines may be read before the first is answered.
-    """
-
-    to: str
-    source: str | None = None
-    beam_size: int = 4
-    nbest: int = 1
-    length_penalty: float = 0.6
-    max_rows: int = 64
-    read_ahead: bool = True
+from lingpipe.metrics.mean import mean
+from lingpipe.task.decode_options import DecodeOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +83,7 @@ class Task(Parameterized):
 
     def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Readable metrics from the last cell's sums."""
-        return {"loss": sums["loss"] / sums["weight"] if sums["weight"] else math.nan}
+        return {"loss": mean(sums["loss"], sums["weight"])}
 
     def evaluate(self, run: Run, split: str) -> Evaluation:
         """Scores restored weights on a split as users see it (sentences, not teacher forcing)."""

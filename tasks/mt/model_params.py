@@ -14,7 +14,7 @@ from lingpipe.input.folder_corpus import Directions
 from lingpipe.task.model_params import ModelParams
 
 if TYPE_CHECKING:
-    from lingpipe.learner.schedules import Schedule
+    from lingpipe.learner.schedules import LearningRateSchedule
     from lingpipe.task.experiment import Experiment
     from tasks.mt.parallel_input import ParallelInput
 
@@ -84,7 +84,7 @@ class TranslationKnobs(ModelParams):
             train=TrainParams(max_steps=self.max_steps),
         )
 
-    def schedule_params(self) -> Schedule.Params:
+    def schedule_params(self) -> LearningRateSchedule.Params:
         """The learning rate's part of the tree."""
         from lingpipe.learner.schedules import Cosine, InverseSquareRoot
 

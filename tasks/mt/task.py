@@ -11,14 +11,15 @@ import tensorflow as tf
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.layers.checks import check_size
-from lingpipe.metrics.mean import perplexity
+from lingpipe.metrics.mean import mean, perplexity
 from lingpipe.metrics.table import PairScores, averages, table_text
 from lingpipe.metrics.translation import translation_scores
-from lingpipe.task.task import DecodeOptions, Evaluation, Hypothesis, Run, Task
+from lingpipe.task.decode_options import DecodeOptions
+from lingpipe.task.task import Evaluation, Hypothesis, Run, Task
 from tasks.mt.batch import batch_signature, batch_specs
 from tasks.mt.model import TransformerModel
 from tasks.mt.parallel_input import ParallelInput
-from tasks.mt.translator import Translator
+from tasks.mt.translator import Translator, check_languages
 
 
 class TranslationTask(Task):
@@ -62,11 +63,11 @@ class TranslationTask(Task):
 
     def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Loss (label-smoothed) and perplexity (not), and the share of right next tokens."""
-        weight = max(sums["weight"], 1.0)
+        weight = sums["weight"]
         return {
-            "loss": sums["loss"] / weight,
-            "perplexity": perplexity(sums["negative_log_likelihood"] / weight),
-            "accuracy": sums["correct"] / weight,
+            "loss": mean(sums["loss"], weight),
+            "perplexity": perplexity(mean(sums["negative_log_likelihood"], weight)),
+            "accuracy": mean(sums["correct"], weight),
         }
 
     def evaluate(self, run: Run, split: str) -> Evaluation:
@@ -77,7 +78,7 @@ class TranslationTask(Task):
         rows = []
         for pair in pairs:
             lines = data.evaluation_set(pair, split)
-            options = DecodeOptions(to=pair.target_language)
+            options = DecodeOptions(target_language=pair.target_language)
             hypotheses = [best[0].text for best in translator.translate(lines.sources, options)]
             rows.append(
                 PairScores(
@@ -95,13 +96,14 @@ class TranslationTask(Task):
             sums = translator.sums(batch.arrays)
             loss += sums["negative_log_likelihood"]
             weight += sums["weight"]
-        return perplexity(loss / weight)
+        return perplexity(mean(loss, weight))
 
     def decode(
         self, run: Run, lines: Iterable[str], options: DecodeOptions
     ) -> Iterator[Sequence[Hypothesis]]:
         """Translates lines as they come."""
         data = cast(ParallelInput, run.data)
+        check_languages(data.vocabulary, options)  # Before the model is built.
         return Translator(self.model, data, run).translate(lines, options)
 
 

@@ -14,14 +14,15 @@ from lingpipe.base.context import Context
 from lingpipe.base.layer import Scope
 from lingpipe.decode.batching import BatchLimits, LongLine, decode_stream
 from lingpipe.decode.beam_search import beam_search
-from lingpipe.decode.errors import DecodeError
 from lingpipe.decode.output import BeamOutput
 from lingpipe.decode.step import tile_beams
 from lingpipe.input.tokenizer import BEGIN_ID, END_ID, PAD_ID, UNKNOWN_ID
-from lingpipe.task.task import DecodeOptions, Hypothesis, Run
+from lingpipe.task.decode_options import DecodeOptions
+from lingpipe.task.task import Hypothesis, Run
 from tasks.mt.batch import batch_signature
 from tasks.mt.model import TransformerModel
 from tasks.mt.parallel_input import ParallelInput
+from tasks.mt.vocabulary import TranslationVocabulary
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _logger = logging.getLogger(__name__)
@@ -67,15 +68,9 @@ class Translator:
         warned of by its number and translated whole.
 
         Raises:
-          UserError: an unknown language, or more n-best than beams.
+          UserError: an unknown language.
         """
-        if options.nbest > options.beam_size:
-            raise DecodeError(
-                f"nbest ({options.nbest}) must be at most beam_size ({options.beam_size})."
-            )
-        if options.source is not None:
-            self.vocabulary.check_source(options.source)
-        self.vocabulary.tokenizer.tag_id(options.to)
+        check_languages(self.vocabulary, options)
         search = self._search(options.beam_size, options.nbest, options.length_penalty)
         limits = BatchLimits(
             max_rows=options.max_rows,
@@ -87,7 +82,7 @@ class Translator:
 
         return decode_stream(
             lines,
-            functools.partial(self.vocabulary.encode_source, to=options.to),
+            functools.partial(self.vocabulary.encode_source, to=options.target_language),
             decode_batch,
             blank=[Hypothesis("", 0.0)] * options.nbest,
             limits=limits,
@@ -143,6 +138,17 @@ class Translator:
             [Hypothesis(texts[row * nbest + n], float(scores[row, n])) for n in range(nbest)]
             for row in range(rows)
         ]
+
+
+def check_languages(vocabulary: TranslationVocabulary, options: DecodeOptions) -> None:
+    """Refuses languages that the model was not trained for.
+
+    Raises:
+      UserError: with the nearest name.
+    """
+    if options.source_language is not None:
+        vocabulary.check_source(options.source_language)
+    vocabulary.tokenizer.tag_id(options.target_language)
 
 
 def max_target_length(source_length: int) -> int:

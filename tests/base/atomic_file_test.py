@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lingpipe.base.atomic_file import WriteError, write_atomically
+from lingpipe.base.atomic_file import write_atomically
+from lingpipe.base.output import WriteError
 from lingpipe.errors import UserError
 
 

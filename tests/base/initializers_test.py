@@ -38,7 +38,6 @@ def test_a_constant_is_constant() -> None:
         (Initializer(Distribution.uniform, 0.5), 0.5 / math.sqrt(3)),
         # A normal cut at two standard deviations keeps 0.8796 of its width.
         (Initializer(Distribution.truncated_normal, 0.2), 0.2 * 0.87963),
-        (normal(0.3).scaled(0.1), 0.03),
     ],
 )
 def test_mean_and_width_are_those_of_the_formula(initializer: Initializer, stddev: float) -> None:

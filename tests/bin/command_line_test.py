@@ -85,6 +85,27 @@ def test_a_class_that_is_no_model_is_told(installed: list[str], tmp_path: Path) 
     assert done.stderr.startswith("lingpipe plan: mine.Mine is a params class, but no model: it ")
 
 
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">&-", 2, "lingpipe params: Cannot write standard output: Bad file descriptor.\n"),
+        (">/dev/full", 2, "lingpipe params: Cannot write standard output: No space left on dev"),
+        ("<&-", 0, ""),
+        ("2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+    ],
+)
+def test_a_closed_or_full_stream_is_told_where_it_matters(
+    installed: list[str], tmp_path: Path, redirection: str, code: int, message: str
+) -> None:
+    script = f'exec "$@" {redirection}'
+    done = run(["bash", "-c", script, "-", *installed, "params", "--list"], tmp_path)
+    assert done.returncode == code
+    assert done.stderr.startswith(message)
+    assert "Traceback" not in done.stderr
+    assert ("mt.multilingual.Tiny" in done.stdout) == (code == 0)
+
+
 def test_a_working_directory_that_is_gone_is_no_failure(
     installed: list[str], tmp_path: Path
 ) -> None:

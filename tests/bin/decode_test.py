@@ -111,6 +111,8 @@ def test_a_person_at_a_terminal_is_answered_line_by_line(micro_run: Path) -> Non
         (["--to=de", "--checkpoint=lats"], "'lats' is no checkpoint; use last, best or a step"),
         (["--to=de", "--beam_size=0"], "'0' must be a whole number of at least 1"),
         (["--to=de", "--length_penalty=nan"], "'nan' must be a number, such as 0.6"),
+        (["--to=de", "--length_penalty=1e300"], "length_penalty (1e+300) must be in [-10, 10]"),
+        (["--to=de", "--checkpoint=" + "7" * 5000], "is no checkpoint; use last, best or a step"),
         (["--to=de", "--length_penalty=much"], "'much' must be a number, such as 0.6"),
         (["--to=de", "--output=/nowhere/file"], "Cannot write /nowhere/file: No such file"),
         ([], "the following arguments are required: --to"),
@@ -123,6 +125,29 @@ def test_a_wrong_option_is_told(
     message = refusal(capfd, "decode", f"--logdir={micro_run}", f"--input={source}", *flags)
     assert words in message
     assert tree(source.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("redirection", "words"),
+    [
+        ("<&-", "Cannot read standard input: Bad file descriptor."),
+        ("</dev/null >/dev/null", ""),
+        (">/dev/full", "Cannot write standard output: No space left on device."),
+    ],
+)
+def test_streams_that_cannot_be_used_are_told(
+    micro_run: Path, source: Path, redirection: str, words: str
+) -> None:
+    script = f'exec "$@" {redirection}'
+    done = subprocess.run(
+        ["bash", "-c", script, "-", *command("decode", f"--logdir={micro_run}", "--to=fr")],
+        input=b"one\n",
+        capture_output=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == (2 if words else 0)
+    assert done.stderr.decode() == (f"lingpipe decode: {words}\n" if words else "")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def test_decoding_has_defaults() -> None:
     assert arguments.verb == "decode"
     assert (arguments.checkpoint, arguments.beam_size, arguments.nbest) == ("last", 4, 1)
     assert (arguments.length_penalty, arguments.batch_size) == (0.6, 64)
-    assert arguments.source is arguments.input is arguments.output is None
+    assert arguments.source_language is arguments.input is arguments.output is None
     assert not arguments.with_scores
 
 

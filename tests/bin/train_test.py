@@ -132,7 +132,7 @@ def test_all_inconsistencies_are_told_at_once(capfd: Capture, corpus: Path, tmp_
 def test_more_stages_than_devices_are_refused(capfd: Capture, corpus: Path, tmp_path: Path) -> None:
     assert len(tf.config.list_logical_devices("CPU")) == 4
     message = _refused(capfd, corpus, tmp_path / "run", num_stages=5)
-    assert "5 stages need 5 CPU devices" in message
+    assert "The stages need 5 CPU devices" in message
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lingpipe.cluster.devices import DeviceCountError, DeviceType, stage_devices
+from lingpipe.cluster.devices import DeviceError, DeviceType, stage_devices
 from lingpipe.errors import UserError
 
 
@@ -26,7 +26,7 @@ def run(script: str) -> str:
 def test_logical_devices_are_made_before_tensorflow_starts_and_refused_afterwards() -> None:
     script = """
         import tensorflow as tf
-        from lingpipe.cluster.devices import DeviceCountError, DeviceType, stage_devices
+        from lingpipe.cluster.devices import DeviceError, DeviceType, stage_devices
         print(stage_devices(1))
         print(stage_devices(2, DeviceType.cpu))
         print(stage_devices(3))
@@ -35,7 +35,7 @@ def test_logical_devices_are_made_before_tensorflow_starts_and_refused_afterward
         print(stage_devices(2))
         try:
             stage_devices(4)
-        except DeviceCountError as error:
+        except DeviceError as error:
             print(error)
     """
     assert run(script).splitlines() == [
@@ -44,16 +44,27 @@ def test_logical_devices_are_made_before_tensorflow_starts_and_refused_afterward
         "['/CPU:0', '/CPU:1', '/CPU:2']",
         "CPU:2",
         "['/CPU:0', '/CPU:1']",
-        "4 stages need 4 CPU devices, but TensorFlow has already started with 3. Call "
+        "The stages need 4 CPU devices, but TensorFlow has already started with 3. Call "
         "stage_devices before anything is computed.",
     ]
 
 
 def test_too_few_gpus_are_refused_with_what_to_use_instead() -> None:
-    words = "2 stages need 2 GPUs; this process sees 0. Use .*num_stages=1 or .*device_type=cpu"
-    with pytest.raises(DeviceCountError, match=words) as refusal:
+    words = "The stages need 2 GPUs; this process sees 0. Use .*num_stages=1 or .*device_type=cpu"
+    with pytest.raises(DeviceError, match=words) as refusal:
         stage_devices(2, DeviceType.gpu)
     assert isinstance(refusal.value, UserError)
+
+
+def test_one_gpu_is_never_left_idle_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer GPUs than stages, "auto" would otherwise train for days on the CPU."""
+    monkeypatch.setattr(
+        "tensorflow.config.list_physical_devices", lambda kind: [f"/physical_device:{kind}:0"]
+    )
+    monkeypatch.setattr("tensorflow.config.experimental.set_memory_growth", lambda *_: None)
+    assert stage_devices(1) == ["/GPU:0"]
+    with pytest.raises(DeviceError, match="The stages need 2 GPUs; this process sees 1. Use"):
+        stage_devices(2)
 
 
 def test_devices_that_are_there_are_used_in_order() -> None:

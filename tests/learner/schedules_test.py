@@ -7,7 +7,13 @@ import sys
 import pytest
 
 from lingpipe.hyperparams import ParamsError
-from lingpipe.learner.schedules import Constant, Cosine, InverseSquareRoot, Piecewise, Schedule
+from lingpipe.learner.schedules import (
+    Constant,
+    Cosine,
+    InverseSquareRoot,
+    LearningRateSchedule,
+    Piecewise,
+)
 
 
 def test_constant_is_the_same_at_every_step() -> None:
@@ -111,7 +117,7 @@ def test_updates_count_from_one(step: int) -> None:
     ],
 )
 def test_inconsistent_params_are_refused_with_their_values(
-    params: Schedule.Params, words: str
+    params: LearningRateSchedule.Params, words: str
 ) -> None:
     with pytest.raises(ParamsError, match=words):
         params.build()

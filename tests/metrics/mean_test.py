@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lingpipe.metrics.errors import MetricsError
-from lingpipe.metrics.mean import WeightedMean, perplexity
+from lingpipe.metrics.mean import WeightedMean, mean, perplexity
 
 
 def test_parts_count_by_their_weight() -> None:
@@ -59,3 +59,8 @@ def test_perplexity_of_an_absurd_loss_is_infinite() -> None:
     assert perplexity(1e6) == math.inf
     assert perplexity(math.inf) == math.inf
     assert math.isnan(perplexity(math.nan))
+
+
+def test_the_mean_of_nothing_is_no_number() -> None:
+    assert mean(3.0, 2.0) == 1.5
+    assert math.isnan(mean(0.0, 0.0))

@@ -17,11 +17,13 @@ import tensorflow as tf
 
 from lingpipe.base.context import Context
 from lingpipe.base.layer import Layer, Scope
+from lingpipe.cluster.devices import DeviceError
 from lingpipe.errors import UserError
 from lingpipe.hyperparams import ParamsError
 from lingpipe.layers.dropout import Dropout
 from lingpipe.learner.optimizers import Adam
-from lingpipe.pipeline.builder import DeviceError, NonFiniteError, Pipeline
+from lingpipe.pipeline.builder import NonFiniteError, Pipeline
+from lingpipe.pipeline.errors import DeviceMemoryError
 from lingpipe.pipeline.partitioner import PartitionError
 from lingpipe.pipeline.schedules import ScheduleKind
 from tests.pipeline.small_models import (
@@ -244,10 +246,16 @@ def test_examples_count_by_their_weight_and_not_by_their_micro_batch(sum_reduced
 def test_a_batch_without_any_weight_moves_nothing() -> None:
     cells = {**dense_cells(3), "loss": WeightedLoss.Params()}
     pipeline = make_pipeline(cells, 2, 2)
-    before = weights_of(pipeline)
-    result = pipeline.train_step({**dense_batch(4), "weight": np.zeros(4, np.float32)})
-    assert (result.loss, result.grad_norm, result.weight) == (0.0, 0.0, 0.0)
-    assert_equal_arrays(weights_of(pipeline), before, rtol=0, atol=0)
+    weight = np.ones(4, np.float32)
+    pipeline.train_step(
+        {**dense_batch(4), "weight": weight}
+    )  # Momentum that would go on by itself.
+    before = {**weights_of(pipeline), **{n: v.numpy() for n, v in pipeline.slots.items()}}
+    result = pipeline.train_step({**dense_batch(4), "weight": 0 * weight})
+    assert (result.step, result.grad_norm, result.weight) == (2, 0.0, 0.0)
+    assert math.isnan(result.loss)
+    after = {**weights_of(pipeline), **{n: v.numpy() for n, v in pipeline.slots.items()}}
+    assert_equal_arrays(after, before, rtol=0, atol=0)
     pipeline.close()
 
 
@@ -490,6 +498,18 @@ def test_infinities_of_both_signs_are_a_step_that_is_not_finite() -> None:
     with pytest.raises(NonFiniteError, match="loss nan"):
         pipeline.train_step({"x": np.array([[math.inf], [-math.inf]], np.float32)})
     pipeline.close()
+
+
+def test_a_stage_without_room_for_its_weights_is_refused_with_their_size() -> None:
+    cells = {
+        "source": Source.Params(),
+        "huge": Dense.Params(dim=2**24),
+        "loss": SquareLoss.Params(),
+    }
+    words = r"Stage 0 \(cells? source .* does not fit /CPU:0: its [0-9,]+ weights .* GiB"
+    with pytest.raises(DeviceMemoryError, match=words) as refusal:
+        make_pipeline(cells, 1, 1)
+    assert isinstance(refusal.value, UserError)
 
 
 def test_fewer_devices_than_stages_are_refused() -> None:

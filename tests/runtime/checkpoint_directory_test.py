@@ -116,6 +116,15 @@ def test_death_at_any_move_leaves_the_old_checkpoint_or_the_new_one(
     assert moves >= (2 if deed in (set_metric, discard) else 8)
 
 
+def test_a_stray_file_among_the_hidden_folders_is_no_obstacle(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "run")
+    store.save(10, tensors(10), {})
+    (tmp_path / "run" / ".tmp-notes").write_text("left by an editor")
+    store.save(20, tensors(20), {})
+    assert store.steps() == [10, 20]
+    assert not (tmp_path / "run" / ".tmp-notes").exists()
+
+
 def check_after_death(folder: Path, before: list[int]) -> None:
     """A new process finds a whole checkpoint, saves the next one, and leaves no litter."""
     store = CheckpointStore(folder, keep_last=2)

@@ -143,6 +143,14 @@ def test_an_unknown_step_lists_those_there_are(store: CheckpointStore) -> None:
         store.read_state("lsat")
 
 
+@pytest.mark.parametrize("word", ["9" * 5000, "1" * 19, "\u0663", "-1", "1_0", " 1", ""])
+def test_what_only_looks_like_a_step_is_none(store: CheckpointStore, word: str) -> None:
+    """Python would read an Arabic three as 3, and refuses 5,000 digits with an error of its own."""
+    save(store, 3)
+    with pytest.raises(UserError, match="is no checkpoint; use last, best or a step"):
+        store.read_state(word)
+
+
 def test_a_step_may_be_given_as_a_number_or_its_digits(store: CheckpointStore) -> None:
     save(store, 100, 200)
     assert store.read_state(100).step == store.read_state("100").step == 100

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from lingpipe.base.atomic_file import WriteError
+from lingpipe.base.output import WriteError
 from lingpipe.errors import UserError
 from lingpipe.input.lines import TextError
 from lingpipe.runtime.decoder import decode_lines
-from lingpipe.task.task import DecodeOptions, Hypothesis
+from lingpipe.task.decode_options import DecodeOptions
+from lingpipe.task.task import Hypothesis
 
 Capture = pytest.CaptureFixture[bytes]
 
@@ -48,8 +49,10 @@ def decode(
     with_scores: bool = False,
     read_ahead: bool = True,
 ) -> None:
-    options = DecodeOptions(to="de", nbest=nbest, read_ahead=read_ahead)
-    decode_lines("run", "last", options, source=source, target=target, with_scores=with_scores)
+    options = DecodeOptions(target_language="de", nbest=nbest, read_ahead=read_ahead)
+    decode_lines(
+        "run", "last", options, input_file=source, output_file=target, with_scores=with_scores
+    )
 
 
 def written(folder: Path, data: bytes) -> Path:

@@ -12,10 +12,10 @@ from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.checkpoint_folder import CheckpointError
 from lingpipe.runtime.opening import open_run
 from lingpipe.runtime.run_directory import RunDirectoryError
-from lingpipe.task.task import DecodeOptions
+from lingpipe.task.decode_options import DecodeOptions
 from tests.micro_run import rows
 
-OPTIONS = DecodeOptions(to="de", beam_size=1)
+OPTIONS = DecodeOptions(target_language="de", beam_size=1)
 
 
 @pytest.fixture

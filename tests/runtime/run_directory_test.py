@@ -9,7 +9,7 @@ from typing import IO
 
 import pytest
 
-from lingpipe.base.atomic_file import WriteError
+from lingpipe.base.output import WriteError
 from lingpipe.registry import lookup
 from lingpipe.runtime.run_directory import RunDirectory, RunDirectoryError
 from lingpipe.task.experiment import Experiment

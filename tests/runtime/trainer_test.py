@@ -253,3 +253,35 @@ def test_an_evaluation_that_a_signal_cut_off_is_made_up_for(
     assert (logdir / "eval.jsonl").read_text() == evaluations
     loss = json.loads(evaluations.splitlines()[-1])["loss"]
     assert CheckpointStore(logdir / "checkpoints").read_state(6).metric == loss
+
+
+def test_evaluations_come_when_they_are_asked_for_and_not_with_every_checkpoint(
+    corpus: Path, tmp_path: Path
+) -> None:
+    logdir = tmp_path / "run"
+    every: dict[str, object] = {
+        "train__checkpoint_every_steps": 2,
+        "train__evaluate_every_steps": 3,
+        "train__keep_last_checkpoints": 5,
+    }
+    assert main(train_arguments(corpus, logdir, max_steps=7, **every)) == 0
+    assert [row["step"] for row in rows(logdir / "eval.jsonl")] == [3, 6, 7]
+    store = CheckpointStore(logdir / "checkpoints")
+    metrics = {step: store.read_state(step).metric for step in store.steps()}
+    assert [step for step, metric in metrics.items() if metric is not None] == [6, 7]
+    assert set(metrics) == {2, 4, 6, 7}
+
+
+def test_an_optimiser_that_does_not_fit_the_checkpoint_leaves_the_run_as_it_was(
+    corpus: Path, four_stages: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logdir = with_copy(four_stages, tmp_path)
+    before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
+    arguments = train_arguments(corpus, logdir, max_steps=7, pipeline__num_stages=4)
+    optimizer = "learner.optimizer=lingpipe.learner.optimizers.Momentum.Params"
+    sets = ["--set", optimizer, "--set", "learner.optimizer.momentum=0.9"]
+    assert main([*arguments, *sets]) == 2
+    message = capfd.readouterr().err
+    assert "slots/" in message
+    assert "Traceback" not in message
+    assert {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()} == before

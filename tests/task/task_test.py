@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 
 from lingpipe.input.input import Input
-from lingpipe.task.task import DecodeOptions, Run, Task
+from lingpipe.task.decode_options import DecodeOptions
+from lingpipe.task.task import Run, Task
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_a_task_without_metrics_of_its_own_reports_the_loss_a_unit_of_weight(tas
         ("micro_batch", (2,)),
         ("signature", ()),
         ("evaluate", (cast(Run, None), "dev")),
-        ("decode", (cast(Run, None), [], DecodeOptions(to="de"))),
+        ("decode", (cast(Run, None), [], DecodeOptions(target_language="de"))),
     ],
 )
 def test_what_a_task_has_to_define_is_named(

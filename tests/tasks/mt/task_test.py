@@ -12,7 +12,8 @@ from lingpipe.hyperparams import ParamsError
 from lingpipe.metrics.mean import perplexity
 from lingpipe.metrics.translation import translation_scores
 from lingpipe.runtime.opening import open_run
-from lingpipe.task.task import DecodeOptions, Evaluation
+from lingpipe.task.decode_options import DecodeOptions
+from lingpipe.task.task import Evaluation
 from tasks.mt.input import TranslationInput
 from tasks.mt.model import TransformerModel
 from tasks.mt.parallel_input import ParallelInput
@@ -102,9 +103,11 @@ def test_figures_are_means_over_tokens() -> None:
     assert task().metrics(sums) == {"loss": 3.0, "perplexity": math.exp(2.0), "accuracy": 0.4}
 
 
-def test_figures_of_a_batch_without_a_token_are_finite() -> None:
+def test_a_batch_without_a_token_has_no_figures() -> None:
     sums = dict.fromkeys(("loss", "weight", "negative_log_likelihood", "correct"), 0.0)
-    assert task().metrics(sums) == {"loss": 0.0, "perplexity": 1.0, "accuracy": 0.0}
+    found = task().metrics(sums)
+    assert set(found) == {"loss", "perplexity", "accuracy"}
+    assert all(math.isnan(value) for value in found.values())
 
 
 def test_the_table_has_every_pair_the_averages_and_the_signatures(evaluation: Evaluation) -> None:
@@ -137,7 +140,9 @@ def test_scores_are_those_of_decoding_the_file(evaluation: Evaluation, micro_run
     sources, references = (
         (corpus / f"valid.{side}").read_text().splitlines() for side in ("en", "de")
     )
-    found = [best[0].text for best in trained.decode(run, sources, DecodeOptions(to="de"))]
+    found = [
+        best[0].text for best in trained.decode(run, sources, DecodeOptions(target_language="de"))
+    ]
     scores = translation_scores(found, references, "de")
     record = evaluation.record["pairs"]["en-de"]
     assert (record["bleu"], record["chrf"]) == (scores.bleu, scores.chrf)
