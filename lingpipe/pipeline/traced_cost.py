@@ -1,0 +1,77 @@
+"""The cost of a computation that declares none, read off its graph.
+
+Our own layers work their cost out from their params. A function or a layer from elsewhere is traced
+once with placeholders of the shapes it would get, which runs nothing, and TensorFlow's profiler
+adds up the floating-point operations of the graph.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lingpipe.base.cost import Cost
+from lingpipe.base.spec import Spec, Specs
+
+
+def traced_cost(function: Callable[..., Any], *arguments: Specs) -> Cost:
+    """The cost of `function(*arguments)`.
+
+    Args:
+      function: takes and returns nested structures of tensors, in graph mode.
+      arguments: nested structures of `Spec`; None stands for no input.
+
+    Returns:
+      flops: those that TensorFlow counts (products of matrices, convolutions, element-wise
+        operations), 0 for operations that it does not know.
+      activation_bytes: bytes of every floating tensor in the graph, an upper bound of what the
+        backward pass needs.
+
+    Raises:
+      ValueError: the shape of an output depends on values, so that it is not known beforehand.
+      whatever tracing `function` raises.
+    """
+    traced = tf.function(function, autograph=False).get_concrete_function(
+        *(_tensor_specs(argument) for argument in arguments)
+    )
+    return Cost(
+        flops=_flops(traced.graph),
+        outputs=tf.nest.map_structure(_spec, traced.structured_outputs),
+        activation_bytes=sum(
+            tensor.dtype.size * tensor.shape.num_elements()
+            for operation in traced.graph.get_operations()
+            for tensor in operation.outputs
+            if tensor.dtype.is_floating and tensor.shape.is_fully_defined()
+        ),
+    )
+
+
+def _tensor_specs(specs: Specs) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: None if spec is None else tf.TensorSpec(spec.shape, spec.dtype), specs
+    )
+
+
+def _spec(tensor: tf.Tensor | tf.TensorSpec) -> Spec:
+    if not tensor.shape.is_fully_defined():
+        raise ValueError(
+            f"An output has the shape {tensor.shape}: it depends on values, so neither its cost "
+            "nor what it sends to the next stage can be known beforehand. Give it a fixed shape."
+        )
+    return Spec(tuple(tensor.shape.as_list()), tensor.dtype.name)
+
+
+def _flops(graph: tf.Graph) -> int:
+    """Floating-point operations of a graph, by the profiler of TensorFlow."""
+    builder = tf.compat.v1.profiler.ProfileOptionBuilder
+    options = builder(builder.float_operation()).with_empty_output().build()
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # It warns of a function of its own that is deprecated.
+    try:
+        return int(tf.compat.v1.profiler.profile(graph, cmd="op", options=options).total_float_ops)
+    finally:
+        logger.setLevel(level)
