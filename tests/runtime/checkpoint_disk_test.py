@@ -100,15 +100,23 @@ def _read_only() -> Iterator[CheckpointStore]:
         os.chmod(store.path(100), 0o555)
         os.chmod(store.path(100).parent, 0o555)
         user = os.geteuid()
-        if user == 0:
-            os.seteuid(65534)
         try:
+            if user == 0:
+                _step_down()
             yield store
         finally:
             if user == 0:
                 os.seteuid(0)
             for path in (store.path(100).parent, store.path(100)):
                 os.chmod(path, stat.S_IRWXU)
+
+
+def _step_down() -> None:
+    """Becomes "nobody"; in a sandbox whose only user is root there is nobody to become."""
+    try:
+        os.seteuid(65534)
+    except OSError:
+        pytest.skip("this sandbox knows no user but root, who may write anywhere")
 
 
 def test_a_read_only_folder_is_named_and_can_still_be_read(read_only: CheckpointStore) -> None:
