@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,16 +29,16 @@ from lingpipe.cluster.devices import DeviceError
 from lingpipe.hyperparams import Parameterized
 from lingpipe.learner.clipping import clip_factor
 from lingpipe.learner.learner import Learner
-from lingpipe.pipeline.errors import refusing_lack_of_memory
+from lingpipe.pipeline.errors import CellError, refusing_lack_of_memory
 from lingpipe.pipeline.executor import Executor
-from lingpipe.pipeline.micro_batch import MicroBatch, split_batch
+from lingpipe.pipeline.micro_batch import BatchError, MicroBatch, split_batch
 from lingpipe.pipeline.plan import Plan, make_plan
 from lingpipe.pipeline.rematerialise import Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_device_fault
 from lingpipe.pipeline.shared_weights import find_mirrors, find_owners
 from lingpipe.pipeline.signature import check_entries, widen_signature
-from lingpipe.pipeline.stage import Stage
+from lingpipe.pipeline.stage import Inference, Stage
 from lingpipe.pipeline.stage_learner import StageLearner
 
 
@@ -139,7 +140,7 @@ class Pipeline(Parameterized):
         self.step = 0
         self._learner = learner
         self._signature = dict(signature or {})
-        self._is_traced: set[str] = set()
+        self._is_traced: set[Inference | None] = set()
         self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
         schedule = self._schedule(params.num_micro_batches)
@@ -169,7 +170,7 @@ class Pipeline(Parameterized):
           PipelineError: a stage failed; no update was applied and the next step may run.
           NonFiniteError: loss or gradient is not finite; no update was applied.
         """
-        micro_batches = self._prepare(batch, "training")
+        micro_batches = self._prepare(batch)
         self._is_clean = False
         step = self.step + 1
         schedule = self._schedule(len(micro_batches))
@@ -207,9 +208,38 @@ class Pipeline(Parameterized):
         Raises:
           BatchError, PipelineError: as in `train_step`.
         """
-        micro_batches = self._prepare(batch, "evaluation")
-        schedule = self._schedule(len(micro_batches))
-        return _add_up(self._executor.evaluate(schedule, micro_batches, self.step))
+        return _add_up(self._infer(Inference.evaluation, batch))
+
+    def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
+        """What the last cell is given: the outputs of all others, without dropout.
+
+        Args:
+          batch: as in `train_step`; entries that only the last cell reads may be missing.
+
+        Returns:
+          a nested structure of arrays with the examples of the whole batch along dimension 0.
+
+        Raises:
+          BatchError, PipelineError: as in `train_step`.
+          CellError: an output has no dimension of examples.
+        """
+        return _join(self._infer(Inference.prediction, batch))
+
+    def __call__(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> Any:
+        """`predict`, given a batch or the one entry that the cells but the last read.
+
+        Raises:
+          BatchError: the cells read several entries; give all of them by name.
+        """
+        if isinstance(inputs, Mapping):
+            return self.predict(inputs)
+        keys = {key for stage in self.stages for key in stage.keys(Inference.prediction)}
+        if len(keys) != 1:
+            raise BatchError(
+                f"The cells read the batch entries {', '.join(sorted(keys)) or 'none'}; give the "
+                "pipeline a batch that has them by name, not one array."
+            )
+        return self.predict({keys.pop(): np.asarray(inputs)})
 
     def copy_shared_weights(self) -> None:
         """Brings the copies of shared weights up to date; call it after restoring a checkpoint."""
@@ -232,26 +262,36 @@ class Pipeline(Parameterized):
             self._schedules[num_micro_batches] = schedule
         return schedule
 
-    def _prepare(self, batch: Mapping[str, np.ndarray], kind: str) -> list[MicroBatch]:
+    def _infer(self, inference: Inference, batch: Mapping[str, np.ndarray]) -> list[Any]:
+        micro_batches = self._prepare(batch, inference)
+        schedule = self._schedule(len(micro_batches))
+        return self._executor.infer(inference, schedule, micro_batches, self.step)
+
+    def _prepare(
+        self, batch: Mapping[str, np.ndarray], inference: Inference | None = None
+    ) -> list[MicroBatch]:
         """Splits the batch, traces the stages if its shapes ask for it, and tidies up.
 
-        After a step that failed or was interrupted, accumulators hold parts of gradients and copies
-        of shared weights may be old.
+        An `inference` of None is training. After a step that failed or was interrupted,
+        accumulators hold parts of gradients and copies of shared weights may be old.
         """
         micro_batches = split_batch(batch, self.params.num_micro_batches)
         entries = micro_batches[0].entries
-        check_entries(self.stages, entries)
-        read = dict.fromkeys(key for stage in self.stages for key in stage.batch_keys)
+        takes_part = inference or Inference.evaluation
+        check_entries(self.stages, entries, takes_part)
+        read = dict.fromkeys(key for stage in self.stages for key in stage.keys(takes_part))
         widened = widen_signature(self._signature, {key: entries[key] for key in read})
         if widened != self._signature:
             self._signature = widened
             self._is_traced.clear()
-        if kind not in self._is_traced:
+        if inference not in self._is_traced:
             outputs: object = ()
             for stage in self.stages:
-                trace = stage.trace_training if kind == "training" else stage.trace_evaluation
-                outputs = trace(outputs, self._signature)
-            self._is_traced.add(kind)
+                if inference is None:
+                    outputs = stage.trace_training(outputs, self._signature)
+                else:
+                    outputs = stage.trace_inference(inference, outputs, self._signature)
+            self._is_traced.add(inference)
         if not self._is_clean:
             self._executor.each(lambda stage: self._stage_learners[stage.index].clear(), "clearing")
             self.copy_shared_weights()
@@ -306,3 +346,21 @@ def _build_learner(stage: Stage, learner: Learner, owners: Mapping[str, Stage]) 
 def _add_up(results: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, float]:
     """Sums of the last cell's scalars over the micro-batches."""
     return {key: sum(float(result[key]) for result in results) for key in results[0]}
+
+
+def _join(results: Sequence[Any]) -> Any:
+    """The outputs of all micro-batches as one, examples along dimension 0.
+
+    Raises:
+      CellError: an output has no dimension of examples.
+    """
+
+    def join(*parts: tf.Tensor) -> np.ndarray:
+        if parts[0].shape.rank == 0:
+            raise CellError(
+                f"A prediction needs examples along dimension 0; {parts[0].dtype.name} scalars of "
+                f"{len(parts)} micro-batches cannot be joined."
+            )
+        return np.concatenate([part.numpy() for part in parts])
+
+    return tf.nest.map_structure(join, *results)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from lingpipe.pipeline.errors import naming
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.schedule import Action, Phase, Schedule
-from lingpipe.pipeline.stage import Stage
+from lingpipe.pipeline.stage import Inference, Stage
 
 Result = TypeVar("Result")
 
@@ -59,18 +59,25 @@ class Executor:
         Raises:
           PipelineError: an action failed; accumulators hold part of the gradients.
         """
-        return self._run(schedule.rows, micro_batches, step, training=True)
+        return self._run(schedule.rows, micro_batches, step)
 
-    def evaluate(
-        self, schedule: Schedule, micro_batches: Sequence[MicroBatch], step: int
-    ) -> list[Mapping[str, tf.Tensor]]:
-        """Runs the schedule's forward passes, without dropout; arguments and result as in `train`.
+    def infer(
+        self,
+        inference: Inference,
+        schedule: Schedule,
+        micro_batches: Sequence[MicroBatch],
+        step: int,
+    ) -> list[Any]:
+        """Runs the schedule's forward passes, without dropout; arguments as in `train`.
+
+        Returns:
+          what the last cell that takes part returned, for each micro-batch.
 
         Raises:
           PipelineError: an action failed.
         """
         forwards = [[a for a in row if a.phase is Phase.forward] for row in schedule.rows]
-        return self._run(forwards, micro_batches, step, training=False)
+        return self._run(forwards, micro_batches, step, inference)
 
     def each(self, function: Callable[[Stage], Result], doing: str) -> list[Result]:
         """Calls `function` for every stage, on the thread of its device, and waits for all of them.
@@ -106,14 +113,13 @@ class Executor:
         rows: Sequence[Sequence[Action]],
         micro_batches: Sequence[MicroBatch],
         step: int,
-        *,
-        training: bool,
-    ) -> list[Mapping[str, tf.Tensor]]:
+        inference: Inference | None = None,
+    ) -> list[Any]:
         """Lets every device walk its row; raises the first failure once all threads have ended."""
         boxes = _Mailboxes(self._placement)
-        results: dict[int, Mapping[str, tf.Tensor]] = {}
+        results: dict[int, Any] = {}
         walk = functools.partial(
-            _Walk, self._stages, boxes, micro_batches, step, results, training=training
+            _Walk, self._stages, boxes, micro_batches, step, results, inference
         )
         futures = [
             pool.submit(walk().walk, row) for pool, row in zip(self._pools, rows, strict=True)
@@ -216,17 +222,19 @@ class _Walk:
         boxes: _Mailboxes,
         micro_batches: Sequence[MicroBatch],
         step: int,
-        results: dict[int, Mapping[str, tf.Tensor]],
-        *,
-        training: bool,
+        results: dict[int, Any],
+        inference: Inference | None,
     ) -> None:
-        """Starts nothing; `results` takes what the last cell returns for each micro-batch."""
+        """Starts nothing; `results` takes what the last cell returns for each micro-batch.
+
+        An `inference` of None is training.
+        """
         self._stages = stages
         self._boxes = boxes
         self._micro_batches = micro_batches
         self._step = step
         self._results = results
-        self._training = training
+        self._inference = inference
         # For each stage and micro-batch what its next phase needs of the one before.
         self._kept: dict[tuple[int, int], list[tf.Tensor]] = {}
 
@@ -255,11 +263,11 @@ class _Walk:
     def _forward(self, stage: Stage, m: int) -> None:
         index = stage.index
         inputs = self._boxes.take(_Parcel("inputs", index, m)) if index else ()
-        if self._training:
+        if self._inference is None:
             outputs, kept = stage.forward(inputs, self._micro_batches[m], self._step)
             self._kept[index, m] = kept
         else:
-            outputs = stage.evaluate(inputs, self._micro_batches[m], self._step)
+            outputs = stage.infer(self._inference, inputs, self._micro_batches[m], self._step)
         if stage.is_last:
             self._results[m] = outputs
         else:

@@ -14,17 +14,27 @@ import tensorflow as tf
 
 from lingpipe.pipeline.errors import stage_in_words
 from lingpipe.pipeline.micro_batch import BatchError
-from lingpipe.pipeline.stage import Stage
+from lingpipe.pipeline.stage import Inference, Stage
 
 
-def check_entries(stages: Sequence[Stage], batch: Mapping[str, np.ndarray]) -> None:
+def check_entries(
+    stages: Sequence[Stage],
+    batch: Mapping[str, np.ndarray],
+    inference: Inference = Inference.evaluation,
+) -> None:
     """Refuses a batch that lacks what a cell reads.
+
+    Args:
+      stages: the stages.
+      batch: name -> array.
+      inference: which cells take part; training needs what evaluation does.
 
     Raises:
       BatchError: naming stage, cell, the missing entries and those that there are.
     """
     for stage in stages:
-        for name, cell in stage.cells.items():
+        for name in stage.names(inference):
+            cell = stage.cells[name]
             missing = [key for key in cell.params.batch_keys() if key not in batch]
             if missing:
                 raise BatchError(

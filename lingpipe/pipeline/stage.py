@@ -6,6 +6,7 @@ each traced once. It knows neither its neighbours nor the schedule, nor the opti
 
 from __future__ import annotations
 
+import enum
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,13 @@ from lingpipe.pipeline.rematerialise import Rematerialisation, rematerialise
 
 # Every stage function ends with the step number and the micro-batch's first example.
 _MOMENT = (tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64))
+
+
+class Inference(enum.Enum):
+    """A forward pass without dropout, and how far it goes."""
+
+    evaluation = "evaluation"  # All cells: the sums that the last one returns.
+    prediction = "prediction"  # All but the last cell, the loss: what that is given.
 
 
 class Stage:
@@ -88,10 +96,22 @@ class Stage:
                 path: tf.Variable(tf.zeros_like(variable), trainable=False)
                 for path, variable in self.trainable.items()
             }
-        keys = [key for cell in self.cells.values() for key in cell.params.batch_keys()]
-        self.batch_keys = tuple(dict.fromkeys(keys))
+        self.batch_keys = self._keys(list(self.cells))
         self._training: CutGraph
-        self._evaluation: tuple[Any, GraphFunction]
+        self._inference: dict[Inference, tuple[Any, GraphFunction]] = {}
+
+    def names(self, inference: Inference) -> list[str]:
+        """Names of the cells that take part."""
+        names = list(self.cells)
+        return names[:-1] if self.is_last and inference is Inference.prediction else names
+
+    def keys(self, inference: Inference) -> tuple[str, ...]:
+        """Entries of the batch that those cells read."""
+        return self._keys(self.names(inference))
+
+    def _keys(self, names: Sequence[str]) -> tuple[str, ...]:
+        keys = [key for name in names for key in self.cells[name].params.batch_keys()]
+        return tuple(dict.fromkeys(keys))
 
     # ---------------------------------------------------------------- tracing
 
@@ -106,14 +126,15 @@ class Stage:
           PipelineError: a cell cannot be traced.
           CellError: the last cell does not return what it must.
         """
-        structure = self._structure(inputs, batch)
+        structure = (inputs, {key: batch[key] for key in self.batch_keys})
+        names = list(self.cells)
 
         def joint(*flat: tf.Tensor) -> Traced:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
             floats = _floats(inputs)
             with tf.GradientTape() as tape:
                 tape.watch(floats)
-                outputs = self._traced_outputs(inputs, entries, flat[-2:], training=True)
+                outputs = self._traced_outputs(names, inputs, entries, flat[-2:], training=True)
             ends = [outputs["loss"]] if self.is_last else _floats(outputs)
             given = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in ends]
             sources = [floats, list(self.trainable.values())]
@@ -133,25 +154,26 @@ class Stage:
             self._training = trace_and_cut(joint, flat, split_backward=self._splits_backward)
         return self._training.outputs
 
-    def trace_evaluation(self, inputs: Any, batch: Mapping[str, tf.TensorSpec]) -> Any:
+    def trace_inference(
+        self, inference: Inference, inputs: Any, batch: Mapping[str, tf.TensorSpec]
+    ) -> Any:
         """Traces the forward pass without dropout; arguments and result as in training."""
-        structure = self._structure(inputs, batch)
+        names = self.names(inference)
+        structure = (inputs, {key: batch[key] for key in self.keys(inference)})
 
         def forward(*flat: tf.Tensor) -> Any:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
-            return self._traced_outputs(inputs, entries, flat[-2:], training=False)
+            return self._traced_outputs(names, inputs, entries, flat[-2:], training=False)
 
-        with tf.device(self.device), naming(self, "trace of its evaluation pass"):
+        with tf.device(self.device), naming(self, f"trace of its {inference.value} pass"):
             whole = trace(forward, [*tf.nest.flatten(structure), *_MOMENT])
         outputs = whole.structured_outputs
-        self._evaluation = (outputs, GraphFunction(whole))
+        self._inference[inference] = (outputs, GraphFunction(whole))
         return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), outputs)
-
-    def _structure(self, inputs: Any, batch: Mapping[str, tf.TensorSpec]) -> Any:
-        return (inputs, {key: batch[key] for key in self.batch_keys})
 
     def _traced_outputs(
         self,
+        names: Sequence[str],
         inputs: Any,
         batch: Mapping[str, tf.Tensor],
         moment: Sequence[tf.Tensor],
@@ -159,13 +181,14 @@ class Stage:
         training: bool,
     ) -> Any:
         """The outputs of the cells, checked, as tensors that wait for the cells' side effects."""
-        outputs = with_effects(lambda: self._apply(inputs, batch, moment, training=training))
-        if self.is_last:
+        outputs = with_effects(lambda: self._apply(names, inputs, batch, moment, training=training))
+        if self.is_last and len(names) == len(self.cells):
             _check_sums(outputs, stage_in_words(self, list(self.cells)[-1:]))
         return outputs
 
     def _apply(
         self,
+        names: Sequence[str],
         inputs: Any,
         batch: Mapping[str, tf.Tensor],
         moment: Sequence[tf.Tensor],
@@ -175,7 +198,7 @@ class Stage:
         """Applies the cells in order, rematerialised as asked."""
         step, first_example = moment
 
-        def run(names: list[str], cell_inputs: Any) -> Any:
+        def run(names: Sequence[str], cell_inputs: Any) -> Any:
             for name in names:
                 cell = self.cells[name]
                 context = Context(
@@ -192,7 +215,6 @@ class Stage:
                     cell_inputs = cell(cell_inputs, context)
             return cell_inputs
 
-        names = list(self.cells)
         if isinstance(inputs, tuple) and not inputs:
             # The first cell has nothing to be computed again from but the batch, and a table that
             # is read by rows would get a dense gradient from tf.recompute_grad.
@@ -220,7 +242,7 @@ class Stage:
         """
         graph = self._training
         with tf.device(self.device):
-            flat = self._feeds(inputs, micro_batch, step)
+            flat = self._feeds(inputs, micro_batch, step, self.batch_keys)
             results = graph.forward(*flat)
         outputs = tf.nest.pack_sequence_as(graph.outputs, results[: graph.num_outputs])
         kept = [*results[graph.num_outputs :], *(flat[i] for i in graph.kept_inputs)]
@@ -270,16 +292,18 @@ class Stage:
             with tf.device(self.device):
                 part.function(*kept)
 
-    def evaluate(self, inputs: Any, micro_batch: MicroBatch, step: int) -> Any:
+    def infer(self, inference: Inference, inputs: Any, micro_batch: MicroBatch, step: int) -> Any:
         """Runs the forward pass of one micro-batch without dropout and returns its outputs."""
-        structure, function = self._evaluation
+        structure, function = self._inference[inference]
         with tf.device(self.device):
-            results = function(*self._feeds(inputs, micro_batch, step))
+            results = function(*self._feeds(inputs, micro_batch, step, self.keys(inference)))
         return tf.nest.pack_sequence_as(structure, results)
 
-    def _feeds(self, inputs: Any, micro_batch: MicroBatch, step: int) -> list[tf.Tensor]:
+    def _feeds(
+        self, inputs: Any, micro_batch: MicroBatch, step: int, keys: Sequence[str]
+    ) -> list[tf.Tensor]:
         """Flat arguments of a stage function, copied to the current device."""
-        entries = {key: micro_batch.entries[key] for key in self.batch_keys}
+        entries = {key: micro_batch.entries[key] for key in keys}
         flat = [tf.identity(tensor) for tensor in tf.nest.flatten((inputs, entries))]
         moment = (np.int64(step), np.int64(micro_batch.first_example))
         return [*flat, *(tf.constant(number, tf.int64) for number in moment)]

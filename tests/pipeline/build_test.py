@@ -121,6 +121,52 @@ def test_functions_and_modules_train_as_with_a_plain_tape() -> None:
     np.testing.assert_allclose(losses_of(pipeline), expected, rtol=1e-5)
 
 
+def test_predictions_are_those_of_one_device_and_need_no_labels() -> None:
+    layers = dense_layers()
+    pipeline = pipeline_of(layers, num_stages=3, num_micro_batches=4, schedule="1f1b")
+    inputs = batch_of(11)["inputs"]
+    expected = keras.Sequential([keras.Input([6]), *layers])(inputs)
+    for _ in range(2):
+        np.testing.assert_allclose(pipeline(inputs), expected, rtol=1e-5, atol=1e-6)
+    before = pipeline(inputs)
+    pipeline.train_step(batch_of())
+    assert np.abs(pipeline(inputs) - before).max() > 1e-3
+    np.testing.assert_array_equal(pipeline.predict({"inputs": inputs}), pipeline(inputs))
+    pipeline.close()
+
+
+def test_predictions_keep_their_structure_and_leave_dropout_out() -> None:
+    cells = [
+        keras.layers.Dropout(0.5),
+        lambda inputs: {"twice": 2 * inputs, "count": tf.ones(tf.shape(inputs)[:1], tf.int32)},
+        lambda state: state,
+    ]
+
+    def total(state: Any, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.reduce_sum(state["twice"]), tf.size(batch["labels"])
+
+    batch = batch_of(5)
+    pipeline = build_pipeline(
+        cells, total, batch, devices=["/CPU:0", "/CPU:1"], num_stages=2, num_micro_batches=2
+    )
+    found = pipeline(batch["inputs"])
+    pipeline.close()
+    np.testing.assert_array_equal(found["twice"], 2 * batch["inputs"])
+    np.testing.assert_array_equal(found["count"], np.ones(5, np.int32))
+
+
+def test_a_prediction_without_examples_is_refused() -> None:
+    def total(value: tf.Tensor, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return value, tf.ones([])
+
+    pipeline = build_pipeline(
+        [tf.reduce_sum], total, {"inputs": np.ones(3, np.float32)}, devices=["/CPU:0"]
+    )
+    with pytest.raises(UserError, match="examples along dimension 0; float32 scalars of 1 micro"):
+        pipeline(np.ones(3, np.float32))
+    pipeline.close()
+
+
 def test_the_layers_of_the_user_stay_as_they_are() -> None:
     layers = dense_layers()
     before = [layer.get_weights() for layer in layers]

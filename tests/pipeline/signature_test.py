@@ -86,7 +86,7 @@ def test_nothing_is_traced_again_for_batches_that_fit(monkeypatch: pytest.Monkey
     pipeline = make_pipeline(dense_cells(3), 1, 2)
     traces: list[str] = []
     stage = pipeline.stages[0]
-    for name in ("trace_training", "trace_evaluation"):
+    for name in ("trace_training", "trace_inference"):
         method = getattr(stage, name)
 
         def counted(*args: object, name: str = name, method: object = method) -> object:
@@ -97,5 +97,5 @@ def test_nothing_is_traced_again_for_batches_that_fit(monkeypatch: pytest.Monkey
     for size in (4, 3, 1, 4):
         pipeline.train_step(dense_batch(size))
         pipeline.evaluate_step(dense_batch(size + 1))
-    assert traces == ["trace_training", "trace_evaluation"]
+    assert traces == ["trace_training", "trace_inference"]
     pipeline.close()
