@@ -12,6 +12,9 @@ from lingpipe.task.decode_options import DecodeOptions
 
 def run(arguments: argparse.Namespace) -> int:
     """Decodes a file or standard input to a file or standard output."""
+    is_dialogue = arguments.input is None and sys.stdin.isatty()
+    if is_dialogue:
+        print("Write a line and press Enter; Ctrl-D ends.", file=sys.stderr)
     options = DecodeOptions(
         target_language=arguments.to,
         source_language=arguments.source_language,
@@ -20,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
         length_penalty=arguments.length_penalty,
         max_rows=arguments.batch_size,
         # A person at a terminal wants an answer to each line.
-        read_ahead=not (arguments.input is None and sys.stdin.isatty()),
+        read_ahead=not is_dialogue,
     )
     decode_lines(
         arguments.logdir,

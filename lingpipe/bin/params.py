@@ -1,4 +1,4 @@
-"""`lingpipe params`: print a model's params, list all models, or compare two."""
+"""`lingpipe params`: print a model's params or knobs, list all models, or compare two."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints what was asked for to stdout."""
-    if arguments.list and arguments.overrides:
-        raise UserError("--list shows no values, so --set has nothing to set; use --model=NAME.")
+    if arguments.overrides and (arguments.list or arguments.knobs):
+        raise UserError(
+            "--list and --knobs show no values of a run, so --set has nothing to set; use "
+            "--model=NAME."
+        )
     if arguments.list:
         rows = [f"{name:<32} {summary}".rstrip() for name, summary in registered_names().items()]
         text = "".join(f"{row}\n" for row in rows)
+    elif arguments.knobs:
+        text = lookup(arguments.knobs).describe() + "\n"
     elif arguments.diff:
         first, second = (_experiment(name, arguments.overrides) for name in arguments.diff)
         text = "".join(f"{difference}\n" for difference in first.diff(second))

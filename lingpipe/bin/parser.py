@@ -109,6 +109,9 @@ def _add_params(verbs: argparse._SubParsersAction) -> None:
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--model", metavar="NAME", help=_MODEL_HELP)
     choice.add_argument("--list", action="store_true", help="list every registered model")
+    choice.add_argument(
+        "--knobs", metavar="NAME", help="the knobs of a model, their defaults and meaning"
+    )
     choice.add_argument("--diff", nargs=2, metavar=("A", "B"), help="what differs between two")
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides", help=_SET_HELP

@@ -34,7 +34,7 @@ def import_quietly(name: str) -> ModuleType:
         os.dup2(kept.fileno(), 2)
         try:
             return importlib.import_module(name)
-        except BaseException:
+        except Exception:
             sys.stderr.flush()
             kept.seek(0)
             os.write(stderr, kept.read())

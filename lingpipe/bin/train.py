@@ -19,6 +19,14 @@ def run(arguments: argparse.Namespace) -> int:
     experiment = make_experiment(lookup(arguments.model), arguments.overrides)
     try:
         outcome = train(experiment, arguments.logdir)
+    except KeyboardInterrupt:
+        # The first signal ends a run after its step; this is a second one, or an early one.
+        print(
+            "lingpipe train: interrupted before the state could be saved. The same command goes on "
+            "from the last checkpoint.",
+            file=sys.stderr,
+        )
+        return 1
     except NonFiniteError as error:
         # It is no fault of the program: the message says all that a traceback could.
         print(

@@ -231,8 +231,8 @@ class EnumKind:
         if member is not None:
             return member
         near = nearest(text.strip(), [*self.words, *self.names])
-        hint = f"did you mean '{near}'? " if near else ""
-        raise MismatchError(f"must be one of {self._choices()}, not {text!r}; {hint}".rstrip("; "))
+        hint = f" (did you mean '{near}'?)" if near else ""
+        raise MismatchError(f"must be one of {self._choices()}, not {text!r}{hint}")
 
     def show(self, value: Any) -> str:
         return repr(str(self.word(value)))

@@ -220,9 +220,12 @@ def _missing_folder(path: Path) -> str:
     parent = path.parent
     if not parent.is_dir():
         return f"There is no corpus folder {path}, and neither is there a folder {parent}."
-    names = sorted(entry.name for entry in parent.iterdir() if entry.is_dir())
+    folders = (entry.name for entry in parent.iterdir() if entry.is_dir())
+    names = sorted(name for name in folders if not name.startswith("."))
     near = nearest(path.name, names)
     hint = f"did you mean {parent / near}?" if near else f"{parent} has: {listed(names)}."
+    if not path.is_absolute():
+        hint += f" It was looked for from {Path.cwd()}, where the command runs."
     return f"There is no corpus folder {path}; {hint}"
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lingpipe.hyperparams import Params, ParamsTypeError
+from lingpipe.hyperparams import Params, ParamsNameError, ParamsTypeError
+from lingpipe.hyperparams.names import suggestion
 
 if TYPE_CHECKING:
     from lingpipe.task.experiment import Experiment
@@ -51,7 +52,15 @@ def make_experiment(model: type[ModelParams], overrides: Sequence[str] = ()) -> 
     names = {field.name for field in knobs.fields()}
     knobs.override_all([item for item in overrides if _path(item) in names])
     experiment = knobs.experiment()
-    experiment.override_all([item for item in overrides if _path(item) not in names])
+    others = [item for item in overrides if _path(item) not in names]
+    fields = {field.name for field in experiment.fields()}
+    for path in map(_path, others):
+        if path.isidentifier() and path not in fields:
+            raise ParamsNameError(
+                f"{model.__qualname__} has no knob {path!r}, and its params no such path; "
+                + suggestion(path, [*sorted(names), *sorted(fields)], noun="knobs and paths")
+            )
+    experiment.override_all(others)
     experiment.validate()
     return experiment
 
