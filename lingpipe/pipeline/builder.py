@@ -31,7 +31,8 @@ from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.errors import refusing_lack_of_memory
 from lingpipe.pipeline.executor import Executor
 from lingpipe.pipeline.micro_batch import MicroBatch, split_batch
-from lingpipe.pipeline.plan import Plan, make_plan
+from lingpipe.pipeline.plan import PartitionCosts, Plan, make_plan
+from lingpipe.pipeline.profile import measure_cells
 from lingpipe.pipeline.rematerialise import Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_device_fault
@@ -87,12 +88,20 @@ class Pipeline(Parameterized):
         schedule: ScheduleKind = ScheduleKind.gpipe  # Order of forwards and backwards.
         remat: Rematerialisation = Rematerialisation.none  # Activations computed again.
         partition: list[int] | None = None  # Cells of each stage; None balances by cost.
+        # By what to balance: analytic (FLOPs), or measured (seconds; each cell is run alone first).
+        partition_costs: PartitionCosts = PartitionCosts.analytic
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             for field in ("num_stages", "num_micro_batches"):
                 value = getattr(self, field)
                 if value < 1:
                     yield field, f"{field} ({value}) must be at least 1."
+            if self.partition is not None and self.partition_costs is PartitionCosts.measured:
+                yield (
+                    "partition_costs",
+                    f"partition_costs (measured) has no use beside partition ({self.partition}), "
+                    "which says where to cut; leave one of them out.",
+                )
             fault = stages_per_device_fault(self.schedule, self.num_stages, self.stages_per_device)
             if fault:
                 yield "stages_per_device", fault
@@ -112,6 +121,7 @@ class Pipeline(Parameterized):
         seed: int = 0,
         compute_dtype: tf.DType = tf.float32,
         signature: Mapping[str, tf.TensorSpec] | None = None,
+        cell_seconds: Mapping[str, float] | None = None,
     ) -> None:
         """Builds every stage on its device; functions are traced with the first batch.
 
@@ -126,6 +136,8 @@ class Pipeline(Parameterized):
           compute_dtype: dtype of activations; weights and gradients are float32.
           signature: specs of the batch entries, None for dimensions that vary. None: those of the
             first batch; what varies later is opened then, for one more trace.
+          cell_seconds: what `measure_cells` returned, to balance by. None: with `partition_costs`
+            measured, the cells are measured here, on the first device.
 
         Raises:
           PartitionError: the cells cannot be cut as asked.
@@ -134,8 +146,8 @@ class Pipeline(Parameterized):
           DeviceMemoryError: a stage does not fit its device.
         """
         self.params = params
-        self.plan = make_plan(cells, params.num_stages, micro_batch, params.partition)
         _check_devices(params, devices)
+        self.plan = _plan(params, cells, micro_batch, devices[0], seed, compute_dtype, cell_seconds)
         self.step = 0
         self._learner = learner
         self._signature = dict(signature or {})
@@ -266,6 +278,35 @@ def _check_devices(params: Pipeline.Params, devices: Sequence[str]) -> None:
             f"({params.stages_per_device}) needs {params.num_devices()} devices; there are "
             f"{len(devices)}: {', '.join(devices) or 'none'}. Use fewer stages."
         )
+
+
+def _plan(
+    params: Pipeline.Params,
+    cells: Mapping[str, Layer.Params],
+    micro_batch: Mapping[str, Spec],
+    device: str,
+    seed: int,
+    compute_dtype: tf.DType,
+    cell_seconds: Mapping[str, float] | None,
+) -> Plan:
+    """The plan; measures the cells on `device` first where that is asked for and not yet done."""
+    if params.partition_costs is PartitionCosts.measured and cell_seconds is None:
+        cell_seconds = measure_cells(
+            cells,
+            micro_batch,
+            device,
+            seed=seed,
+            compute_dtype=compute_dtype,
+            remat=params.remat,
+        )
+    return make_plan(
+        cells,
+        params.num_stages,
+        micro_batch,
+        params.partition,
+        compute_dtype=compute_dtype.name,
+        cell_seconds=cell_seconds,
+    )
 
 
 def _build_stages(

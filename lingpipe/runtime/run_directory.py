@@ -2,6 +2,7 @@
 
     params.txt      the experiment's params, whole
     plan.txt        stages, cells, devices, weights
+    costs.json      seconds of each cell, if stages were balanced by them
     metrics.jsonl   one line a logged training step
     eval.jsonl      one line an evaluation
     checkpoints/    weights, optimiser slots, step and data cursor
@@ -55,6 +56,11 @@ class RunDirectory:
     def plan_file(self) -> Path:
         """The table of stages."""
         return self.path / "plan.txt"
+
+    @property
+    def costs_file(self) -> Path:
+        """What cells were measured to take."""
+        return self.path / "costs.json"
 
     @property
     def metrics_file(self) -> Path:

@@ -25,6 +25,7 @@ from lingpipe.pipeline.builder import Pipeline, StepResult
 from lingpipe.pipeline.plan import format_plan
 from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.interruption import Interruption
+from lingpipe.runtime.measured_costs import measured_costs
 from lingpipe.runtime.parts import build_pipeline, build_task, check_pipeline
 from lingpipe.runtime.progress import Progress
 from lingpipe.runtime.run_directory import RunDirectory
@@ -71,7 +72,8 @@ def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
             run.write_params(experiment)
         check_evaluation(experiment.train, data)
         task = build_task(experiment)
-        with contextlib.closing(build_pipeline(experiment, task)) as pipeline:
+        cell_seconds = measured_costs(experiment, task, run.costs_file)
+        with contextlib.closing(build_pipeline(experiment, task, cell_seconds)) as pipeline:
             trainer = Trainer(experiment.train, run, task, data, pipeline)
             run.write_params(experiment)  # What was restored fits them.
             write_atomically(run.plan_file, _table_of_stages(pipeline).encode())
