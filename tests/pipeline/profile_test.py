@@ -74,18 +74,26 @@ def test_a_cell_that_is_slower_than_it_says_gets_a_stage_of_its_own() -> None:
     assert make_plan(cells, 3, MICRO_BATCH, cell_seconds=seconds).partition == [2, 1, 3]
 
 
-def test_a_pipeline_measures_its_cells_if_asked_and_trains_as_planned() -> None:
-    params = Pipeline.Params(num_stages=3, partition_costs=PartitionCosts.measured)
-    pipeline = params.build(
-        cells=deceptive_cells(),
-        learner=make_learner(),
-        devices=["/CPU:0", "/CPU:1", "/CPU:2"],
-        micro_batch=MICRO_BATCH,
+def test_a_pipeline_measures_its_cells_if_asked_and_trains_as_one_cut_by_hand() -> None:
+    measured, by_hand = (
+        params.build(
+            cells=deceptive_cells(),
+            learner=make_learner(),
+            devices=["/CPU:0", "/CPU:1", "/CPU:2"],
+            micro_batch=MICRO_BATCH,
+        )
+        for params in (
+            Pipeline.Params(num_stages=3, partition_costs=PartitionCosts.measured),
+            Pipeline.Params(num_stages=3, partition=[2, 1, 3]),
+        )
     )
-    assert [len(stage.cells) for stage in pipeline.stages] == [2, 1, 3]
-    assert pipeline.plan.seconds is not None
-    assert pipeline.train_step(dense_batch(4)).step == 1
-    pipeline.close()
+    assert [len(stage.cells) for stage in measured.stages] == [2, 1, 3]
+    assert measured.plan.seconds is not None
+    for seed in range(3):
+        batch = dense_batch(4, seed)
+        assert measured.train_step(batch) == by_hand.train_step(batch)
+    measured.close()
+    by_hand.close()
 
 
 def test_a_pipeline_takes_seconds_that_were_measured_before() -> None:
