@@ -25,8 +25,9 @@ import tensorflow as tf
 
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
-from lingpipe.pipeline.errors import naming
+from lingpipe.pipeline.errors import naming, refusing_lack_of_memory
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch
+from lingpipe.pipeline.plan import StagePlan
 from lingpipe.pipeline.rematerialise import Rematerialisation
 from lingpipe.pipeline.stage import Stage
 
@@ -63,6 +64,7 @@ def measure_cells(
 
     Raises:
       BatchError: a cell reads an entry that `micro_batch` lacks.
+      DeviceMemoryError: a cell's weights find no room on the device.
       PipelineError: a cell failed.
     """
     drawn = np.random.default_rng(seed)
@@ -75,15 +77,18 @@ def measure_cells(
         is_last = index == len(cells) - 1
         case = repr((_description(params), _specs(inputs), _specs(read.entries), is_last))
         if case not in measured:
-            stage = Stage(
-                index,
-                {name: params},
-                device,
-                seed=seed,
-                is_last=is_last,
-                compute_dtype=compute_dtype,
-                remat=remat,
-            )
+            weights = sum(weight.size for weight in params.all_weights(name).values())
+            alone = StagePlan((name,), weights, 0, 0, 0, 0)
+            with refusing_lack_of_memory(index, alone, device):
+                stage = Stage(
+                    index,
+                    {name: params},
+                    device,
+                    seed=seed,
+                    is_last=is_last,
+                    compute_dtype=compute_dtype,
+                    remat=remat,
+                )
             measured[case] = _measure(stage, inputs, read)
             del stage
             gc.collect()  # A traced graph is full of circles; the next cell may need the room.

@@ -36,7 +36,7 @@ def measured_costs(
 
     Raises:
       DeviceError: the device is not there.
-      PipelineError: a cell failed.
+      DeviceMemoryError, PipelineError: a cell does not fit the device, or failed.
       WriteError: the file cannot be written.
     """
     params = experiment.pipeline

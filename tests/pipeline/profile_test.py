@@ -16,6 +16,7 @@ from lingpipe.base.context import Context
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.pipeline.builder import Pipeline
+from lingpipe.pipeline.errors import DeviceMemoryError, PipelineError
 from lingpipe.pipeline.micro_batch import BatchError
 from lingpipe.pipeline.plan import PartitionCosts, make_plan
 from lingpipe.pipeline.profile import device_in_words, fingerprint, measure_cells
@@ -146,6 +147,29 @@ def test_an_entry_that_is_not_there_is_named_with_the_cell() -> None:
     words = r"Cell loss reads the batch entries y, whose specs are not in micro_batch \(x\)"
     with pytest.raises(BatchError, match=words):
         measure_cells(dense_cells(3), {"x": MICRO_BATCH["x"]}, "/CPU:0")
+
+
+class Failing(Cell):
+    """x -> x, once a condition that never holds has been met."""
+
+    def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.assert_greater(tf.reduce_sum(inputs), 1e9)]):
+            return tf.identity(inputs)
+
+
+def test_a_cell_that_fails_is_named() -> None:
+    cells = {"source": Source.Params(), "bad": Failing.Params(), "loss": SquareLoss.Params()}
+    words = (
+        r"\(cell bad, device /CPU:0\) failed in the trial run that measures it, alone on a stage"
+    )
+    with pytest.raises(PipelineError, match=words):
+        measure_cells(cells, MICRO_BATCH, "/CPU:0")
+
+
+def test_a_cell_without_room_for_its_weights_is_named() -> None:
+    cells = {**dense_cells(3), "dense_0": Dense.Params(dim=2**24)}
+    with pytest.raises(DeviceMemoryError, match=r"\(cell dense_0\) does not fit /CPU:0"):
+        measure_cells(cells, MICRO_BATCH, "/CPU:0")
 
 
 def print_of(
