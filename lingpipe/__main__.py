@@ -38,6 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output has gone (`lingpipe decode ... | head`): nothing is left to say.
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A path that the user named, or one below it, that may not be looked at.
+        message = f"Cannot use {error.filename}: {error.strerror}."
+        print(f"lingpipe {arguments.verb}: {message}", file=sys.stderr)
+        return 2
     finally:
         _settle_output()
 

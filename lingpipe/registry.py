@@ -108,7 +108,7 @@ def _module(name: str, root: str) -> Any:
         try:
             if all(part.isidentifier() for part in name.split(".")) and module_exists(candidate):
                 return importlib.import_module(candidate)
-        except Exception as error:  # The module is the user's, and may do anything.
+        except (Exception, SystemExit) as error:  # The module is the user's, and may do anything.
             words = ": ".join(filter(None, (type(error).__name__, str(error))))
             raise ModelImportError(
                 f"The module {candidate} exists, but importing it fails in {_where(error)}: {words}"
@@ -116,7 +116,7 @@ def _module(name: str, root: str) -> Any:
     return None
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """The file and line at which an import failed: the innermost that is the user's own.
 
     Where none is, as in an installed package, it is the innermost outside the import machinery.

@@ -29,7 +29,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -134,6 +134,10 @@ class Layer(tf.Module, Parameterized):
 
     class Params(Parameterized.Params):
         """Fields and declarations common to all layers."""
+
+        # Whether the floats that the layer returns are of the context's compute dtype, also where
+        # `cost` knows only of ids and says float32. A subclass that returns others says False.
+        returns_compute_dtype: ClassVar[bool] = True
 
         # Path under which the weights live; layers that name the same path share them, also
         # across stages. None: the layer's own path.

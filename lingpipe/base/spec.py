@@ -84,6 +84,20 @@ def flatten_specs(specs: Specs) -> Iterator[Spec]:
         raise TypeError(f"A spec structure holds {type(specs).__name__}; its leaves must be Spec.")
 
 
+def with_floats_as(specs: Specs, dtype: str) -> Specs:
+    """The structure with `dtype` in the place of float32; integers, booleans and None stay.
+
+    Raises:
+      TypeError: a leaf is not a `Spec`.
+    """
+    if isinstance(specs, dict):
+        return {key: with_floats_as(item, dtype) for key, item in specs.items()}
+    if isinstance(specs, (list, tuple)):
+        return type(specs)(with_floats_as(item, dtype) for item in specs)
+    leaves = list(flatten_specs(specs))
+    return Spec(leaves[0].shape, dtype) if leaves and leaves[0].dtype == "float32" else specs
+
+
 def specs_bytes(specs: Specs) -> int:
     """Total size in bytes of a nested structure of specs."""
     return sum(spec.bytes for spec in flatten_specs(specs))

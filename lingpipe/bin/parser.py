@@ -77,8 +77,12 @@ def _add_decode(verbs: argparse._SubParsersAction) -> None:
         dest="source_language",
         help="language of the input (default: any)",
     )
-    parser.add_argument("--input", metavar="FILE", help="lines to translate (default: stdin)")
-    parser.add_argument("--output", metavar="FILE", help="where to write (default: stdout)")
+    parser.add_argument(
+        "--input", type=_file, metavar="FILE", help="lines to translate (default: stdin)"
+    )
+    parser.add_argument(
+        "--output", type=_file, metavar="FILE", help="where to write (default: stdout)"
+    )
     parser.add_argument(
         "--beam_size", type=_count, default=DecodeOptions.beam_size, metavar="N", help="1 is greedy"
     )
@@ -119,7 +123,7 @@ def _add_params(verbs: argparse._SubParsersAction) -> None:
 
 
 def _add_plan(verbs: argparse._SubParsersAction) -> None:
-    parser = _verb(verbs, "plan", "Show how a model would be cut into stages, building nothing.")
+    parser = _verb(verbs, "plan", "Show how a model would be cut into stages before it is built.")
     _add_model_flags(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -128,6 +132,21 @@ def _folder(text: str) -> str:
     """A folder's name; an empty one, as of a variable that is not set, would mean this folder."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty; write . for the current folder")
+    return _path(text)
+
+
+def _file(text: str) -> str:
+    """A file's name; an empty one, as of a variable that is not set, would mean a stream."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; leave the flag out for the standard stream")
+    return _path(text)
+
+
+def _path(text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8; rename it") from error
     return text
 
 

@@ -30,8 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     except NonFiniteError as error:
         # It is no fault of the program: the message says all that a traceback could.
         print(
-            f"lingpipe train: {error} The last checkpoint in {arguments.logdir} is intact; the "
-            "same command, with other learner params if need be, goes on from there.",
+            f"lingpipe train: {error} Checkpoints in {arguments.logdir}, if any, are intact; the "
+            "same command, with other learner params if need be, goes on from the last one.",
             file=sys.stderr,
         )
         return 1

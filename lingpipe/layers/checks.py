@@ -41,7 +41,7 @@ def check_rate(params: Params, *fields: str) -> Iterator[tuple[str, str]]:
         if not 0.0 <= value < 1.0:
             yield (
                 field,
-                f"{field} ({value}) must be at least 0 and less than 1; 0.1 drops one in ten.",
+                f"{field} ({value}) must be at least 0 and less than 1.",
             )
 
 

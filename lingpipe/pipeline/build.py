@@ -23,6 +23,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -79,6 +80,7 @@ def build_pipeline(
     pipeline = Pipeline.Params()
     for name, value in params.items():
         pipeline.override(name, value, text=isinstance(value, str))
+    pipeline.validate()
     devices = devices or stage_devices(pipeline.num_devices())
     arrays = {name: np.asarray(value) for name, value in example.items()}
     if INPUT not in arrays:
@@ -86,6 +88,8 @@ def build_pipeline(
             f"The batch has no entry {INPUT!r}, which the first cell hands on; it has "
             f"{', '.join(map(repr, arrays)) or 'none'}."
         )
+    if not arrays[INPUT].ndim:
+        raise CellError(f"{INPUT!r} is the scalar {arrays[INPUT]}; it needs examples along axis 0.")
     rows = max(1, len(arrays[INPUT]) // pipeline.num_micro_batches)
     micro_batch = {
         name: Spec((rows, *array.shape[1:]), array.dtype.name) for name, array in arrays.items()
@@ -109,8 +113,6 @@ def as_cell(thing: Any) -> Any:
     Raises:
       CellError: it is nothing that can be a cell.
     """
-    import keras
-
     if isinstance(thing, _OWN):
         return thing
     if isinstance(thing, keras.layers.Layer):
@@ -141,10 +143,18 @@ def _named_cells(cells: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
 def _with_inputs(cells: Mapping[str, Any], micro_batch: Mapping[str, Spec]) -> dict[str, Any]:
     """The cells, Keras layers told what they will be called with."""
     told: dict[str, Any] = {}
+    first: dict[int, str] = {}
     outputs: Any = None
     for name, cell in cells.items():
         if isinstance(cell, KerasCell):
             cell = dataclasses.replace(cell, inputs=outputs)
+            earlier = first.setdefault(id(cell.layer), name)
+            if earlier != name and cell.all_weights():
+                raise CellError(
+                    f"Cells {earlier!r} and {name!r} are one Keras layer, whose weights they would "
+                    "share; each cell has its own. Put both calls into one cell, or use "
+                    "lingpipe's layers with share_weights."
+                )
         told[name] = cell
         outputs = cell.cost(outputs, micro_batch).outputs
     return told

@@ -31,8 +31,10 @@ from lingpipe.learner.clipping import clip_factor
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.errors import CellError, refusing_lack_of_memory
 from lingpipe.pipeline.executor import Executor
+from lingpipe.pipeline.joining import add_up, join_predictions
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch, split_batch
-from lingpipe.pipeline.plan import Plan, make_plan
+from lingpipe.pipeline.plan import PartitionCosts, Plan, make_plan
+from lingpipe.pipeline.profile import measure_cells
 from lingpipe.pipeline.rematerialise import Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_device_fault
@@ -88,12 +90,20 @@ class Pipeline(Parameterized):
         schedule: ScheduleKind = ScheduleKind.gpipe  # Order of forwards and backwards.
         remat: Rematerialisation = Rematerialisation.none  # Activations computed again.
         partition: list[int] | None = None  # Cells of each stage; None balances by cost.
+        # By what to balance: analytic (FLOPs), or measured (seconds; each cell is run alone first).
+        partition_costs: PartitionCosts = PartitionCosts.analytic
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             for field in ("num_stages", "num_micro_batches"):
                 value = getattr(self, field)
                 if value < 1:
                     yield field, f"{field} ({value}) must be at least 1."
+            if self.partition is not None and self.partition_costs is PartitionCosts.measured:
+                yield (
+                    "partition_costs",
+                    f"partition_costs (measured) has no use beside partition ({self.partition}), "
+                    "which says where to cut; leave one of them out.",
+                )
             fault = stages_per_device_fault(self.schedule, self.num_stages, self.stages_per_device)
             if fault:
                 yield "stages_per_device", fault
@@ -113,6 +123,7 @@ class Pipeline(Parameterized):
         seed: int = 0,
         compute_dtype: tf.DType = tf.float32,
         signature: Mapping[str, tf.TensorSpec] | None = None,
+        cell_seconds: Mapping[str, float] | None = None,
     ) -> None:
         """Builds every stage on its device; functions are traced with the first batch.
 
@@ -127,6 +138,8 @@ class Pipeline(Parameterized):
           compute_dtype: dtype of activations; weights and gradients are float32.
           signature: specs of the batch entries, None for dimensions that vary. None: those of the
             first batch; what varies later is opened then, for one more trace.
+          cell_seconds: what `measure_cells` returned, to balance by. None: with `partition_costs`
+            measured, the cells are measured here, on the first device.
 
         Raises:
           PartitionError: the cells cannot be cut as asked.
@@ -135,8 +148,8 @@ class Pipeline(Parameterized):
           DeviceMemoryError: a stage does not fit its device.
         """
         self.params = params
-        self.plan = make_plan(cells, params.num_stages, micro_batch, params.partition)
         _check_devices(params, devices)
+        self.plan = _plan(params, cells, micro_batch, devices[0], seed, compute_dtype, cell_seconds)
         self.step = 0
         self._learner = learner
         self._signature = dict(signature or {})
@@ -174,12 +187,17 @@ class Pipeline(Parameterized):
         self._is_clean = False
         step = self.step + 1
         schedule = self._schedule(len(micro_batches))
-        sums = _add_up(self._executor.train(schedule, micro_batches, step))
+        sums = add_up(self._executor.train(schedule, micro_batches, step))
         for mirror in self._mirrors:
             mirror.add_gradient_to_owner()
         learners = self._stage_learners
         squares = self._executor.each(lambda stage: learners[stage.index].squared_norm(), "norm")
         weight, learning_rate = sums["weight"], self._learner.learning_rate(step)
+        if weight < 0:
+            raise CellError(
+                f"Step {step}: the last cell's weights add up to {weight}; gradients are divided "
+                "by their sum, so it must not be negative. No update was applied."
+            )
         if weight == 0 and math.isfinite(sums["loss"]):
             # Nothing to learn from. An update would still move weights, by Adam's momentum.
             self.step = step
@@ -192,7 +210,7 @@ class Pipeline(Parameterized):
                 "A lower learning rate, a longer warm-up, clip_global_norm or logit clipping helps."
             )
         factor = scale * clip_factor(grad_norm, self._learner.params.clip_global_norm)
-        # An interruption lets the update end on every stage, so from here on the step is done.
+        # The update ends on every stage also if it is interrupted: from here on the step is done.
         self.step = step
         self._executor.each(
             lambda stage: learners[stage.index].update(factor, learning_rate, step),
@@ -208,7 +226,8 @@ class Pipeline(Parameterized):
         Raises:
           BatchError, PipelineError: as in `train_step`.
         """
-        return _add_up(self._infer(Inference.evaluation, batch))
+        micro_batches = self._prepare(batch, Inference.evaluation)
+        return add_up(self._infer(Inference.evaluation, micro_batches))
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
         """What the last cell is given: the outputs of all others, without dropout.
@@ -223,7 +242,9 @@ class Pipeline(Parameterized):
           BatchError, PipelineError: as in `train_step`.
           CellError: an output has no dimension of examples.
         """
-        return _join(self._infer(Inference.prediction, batch))
+        micro_batches = self._prepare(batch, Inference.prediction)
+        results = self._infer(Inference.prediction, micro_batches)
+        return join_predictions(results, [part.size for part in micro_batches])
 
     def __call__(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> Any:
         """`predict`, given a batch or the one entry that the cells but the last read.
@@ -262,8 +283,7 @@ class Pipeline(Parameterized):
             self._schedules[num_micro_batches] = schedule
         return schedule
 
-    def _infer(self, inference: Inference, batch: Mapping[str, np.ndarray]) -> list[Any]:
-        micro_batches = self._prepare(batch, inference)
+    def _infer(self, inference: Inference, micro_batches: Sequence[MicroBatch]) -> list[Any]:
         schedule = self._schedule(len(micro_batches))
         return self._executor.infer(inference, schedule, micro_batches, self.step)
 
@@ -304,8 +324,38 @@ def _check_devices(params: Pipeline.Params, devices: Sequence[str]) -> None:
         raise DeviceError(
             f"num_stages ({params.num_stages}) with stages_per_device "
             f"({params.stages_per_device}) needs {params.num_devices()} devices; there are "
-            f"{len(devices)}: {', '.join(devices) or 'none'}. Use fewer stages."
+            f"{len(devices)}: {', '.join(devices) or 'none'}. Use num_stages="
+            f"{max(1, len(devices)) * params.stages_per_device}."
         )
+
+
+def _plan(
+    params: Pipeline.Params,
+    cells: Mapping[str, Layer.Params],
+    micro_batch: Mapping[str, Spec],
+    device: str,
+    seed: int,
+    compute_dtype: tf.DType,
+    cell_seconds: Mapping[str, float] | None,
+) -> Plan:
+    """The plan; measures the cells on `device` first where that is asked for and not yet done."""
+    if params.partition_costs is PartitionCosts.measured and cell_seconds is None:
+        cell_seconds = measure_cells(
+            cells,
+            micro_batch,
+            device,
+            seed=seed,
+            compute_dtype=compute_dtype,
+            remat=params.remat,
+        )
+    return make_plan(
+        cells,
+        params.num_stages,
+        micro_batch,
+        params.partition,
+        compute_dtype=compute_dtype.name,
+        cell_seconds=cell_seconds,
+    )
 
 
 def _build_stages(
@@ -341,26 +391,3 @@ def _build_learner(stage: Stage, learner: Learner, owners: Mapping[str, Stage]) 
     """The learner of the weights that a stage owns."""
     owned = {path: v for path, v in stage.trainable.items() if owners[path] is stage}
     return StageLearner(stage, learner, owned)
-
-
-def _add_up(results: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, float]:
-    """Sums of the last cell's scalars over the micro-batches."""
-    return {key: sum(float(result[key]) for result in results) for key in results[0]}
-
-
-def _join(results: Sequence[Any]) -> Any:
-    """The outputs of all micro-batches as one, examples along dimension 0.
-
-    Raises:
-      CellError: an output has no dimension of examples.
-    """
-
-    def join(*parts: tf.Tensor) -> np.ndarray:
-        if parts[0].shape.rank == 0:
-            raise CellError(
-                f"A prediction needs examples along dimension 0; {parts[0].dtype.name} scalars of "
-                f"{len(parts)} micro-batches cannot be joined."
-            )
-        return np.concatenate([part.numpy() for part in parts])
-
-    return tf.nest.map_structure(join, *results)

@@ -42,6 +42,9 @@ class Executor:
             concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"device_{device}")
             for device in range(max(self._placement) + 1)
         ]
+        # Hands out the work. Only the main thread is interrupted, so that none of this thread's
+        # calls reaches some devices and others not.
+        self._coordinator = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="pipeline")
 
     def train(
         self, schedule: Schedule, micro_batches: Sequence[MicroBatch], step: int
@@ -92,11 +95,12 @@ class Executor:
         Raises:
           PipelineError: a call failed; of several, that of the first stage.
         """
-        futures = [
-            self._pools[device].submit(function, stage)
-            for stage, device in zip(self._stages, self._placement, strict=True)
-        ]
-        _wait(futures)
+        futures = self._together(
+            lambda: [
+                self._pools[device].submit(function, stage)
+                for stage, device in zip(self._stages, self._placement, strict=True)
+            ]
+        )
         results = []
         for stage, future in zip(self._stages, futures, strict=True):
             with naming(stage, doing):
@@ -105,8 +109,34 @@ class Executor:
 
     def close(self) -> None:
         """Ends the threads; the executor cannot be used afterwards."""
-        for pool in self._pools:
+        for pool in (self._coordinator, *self._pools):
             pool.shutdown()
+
+    def _together(
+        self,
+        start: Callable[[], list[concurrent.futures.Future]],
+        on_interruption: Callable[[BaseException], None] | None = None,
+    ) -> list[concurrent.futures.Future]:
+        """Starts work on the devices and waits until all of it has ended, in every case.
+
+        Args:
+          start: hands out the work, on the coordinator's thread.
+          on_interruption: told what interrupted the wait, so that the work can be cut short.
+        """
+
+        def start_and_wait() -> list[concurrent.futures.Future]:
+            futures = start()
+            concurrent.futures.wait(futures)
+            return futures
+
+        try:
+            return self._coordinator.submit(start_and_wait).result()
+        except BaseException as interruption:
+            if on_interruption:
+                on_interruption(interruption)
+            # The coordinator does one thing after the other: this one comes when all has ended.
+            self._coordinator.submit(lambda: None).result()
+            raise
 
     def _run(
         self,
@@ -121,10 +151,12 @@ class Executor:
         walk = functools.partial(
             _Walk, self._stages, boxes, micro_batches, step, results, inference
         )
-        futures = [
-            pool.submit(walk().walk, row) for pool, row in zip(self._pools, rows, strict=True)
-        ]
-        _wait(futures, boxes.fail)
+        self._together(
+            lambda: [
+                pool.submit(walk().walk, row) for pool, row in zip(self._pools, rows, strict=True)
+            ],
+            boxes.fail,
+        )
         failure = boxes.take_failure()
         if failure is not None:
             try:
@@ -134,20 +166,6 @@ class Executor:
                 # and what the failed step held on the devices is free as soon as it is handled.
                 del failure
         return [results[m] for m in range(len(micro_batches))]
-
-
-def _wait(
-    futures: Sequence[concurrent.futures.Future],
-    on_interruption: Callable[[BaseException], None] | None = None,
-) -> None:
-    """Waits for all; if the wait is interrupted, tells of it and waits for the rest."""
-    try:
-        concurrent.futures.wait(futures)
-    except BaseException as interruption:
-        if on_interruption:
-            on_interruption(interruption)
-        concurrent.futures.wait(futures)
-        raise
 
 
 class _Stopped(BaseException):

@@ -11,6 +11,7 @@ cost comes from a trace; weights keep the names that the module gave them, below
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -95,8 +96,8 @@ class ModuleCell:
     """A `tf.Module` that is called with the nested inputs.
 
     Attributes:
-      make: makes the module with all its variables. It is called once for the plan and once on the
-        device of the stage: a module that exists already lies on a device of its own.
+      make: makes the module with all its variables; a module that exists already lies on a device
+        of its own. It is called on the device of the stage, and some times before for the plan.
     """
 
     make: Callable[[], tf.Module]
@@ -157,9 +158,9 @@ def named_variables(module: tf.Module, path: str) -> dict[str, tf.Variable]:
     """
     named: dict[str, tf.Variable] = {}
     for variable in module.variables:
-        name = join_path(path, variable.name.split(":")[0])
-        count = sum(known == name or known.startswith(f"{name}_") for known in named)
-        named[f"{name}_{count}" if name in named else name] = variable
+        own = join_path(path, variable.name.split(":")[0])
+        names = itertools.chain([own], (f"{own}_{number}" for number in itertools.count(1)))
+        named[next(name for name in names if name not in named)] = variable
     return named
 
 

@@ -10,8 +10,11 @@ recomputation draws the same ones, but other than for our own Dropout they chang
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import functools
+import random
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -19,7 +22,7 @@ import tensorflow as tf
 
 from lingpipe.base.context import Context
 from lingpipe.base.cost import Cost
-from lingpipe.base.initializers import constant
+from lingpipe.base.initializers import constant, key_of
 from lingpipe.base.layer import Scope, Weight, join_path
 from lingpipe.base.spec import Spec, Specs
 from lingpipe.pipeline.errors import CellError
@@ -45,54 +48,140 @@ class KerasCell:
 
     def all_weights(self, path: str = "") -> dict[str, Weight]:
         """Shapes of the weights by name, after building a copy."""
+        layer = self._copy(0, path)
+        trainable = {id(variable) for variable in layer.trainable_variables}
         return {
-            name: Weight(tuple(variable.shape), constant(0.0), variable.trainable)
-            for name, variable in _named(self._copy(), path).items()
+            name: Weight(tuple(variable.shape), constant(0.0), id(variable) in trainable)
+            for name, variable in _named(layer, path).items()
         }
 
     def cost(self, inputs: Specs, batch: Mapping[str, Spec] | None = None) -> Cost:
-        """Read off a trace of a copy; see `traced_cost`."""
-        return traced_cost(dataclasses.replace(self, inputs=inputs)._copy(), inputs)
+        """Read off a trace of a copy; see `traced_cost`.
+
+        Raises:
+          CellError: the layer updates weights in its forward pass.
+        """
+        layer = dataclasses.replace(self, inputs=inputs)._copy(0, "")
+        return traced_cost(functools.partial(_call, layer, (), training=True), inputs)
 
     def build(self, scope: Scope) -> BuiltCell:
         """Builds a copy on the current device.
 
         Raises:
-          CellError: the layer has moving statistics, which a pipeline does not update yet.
+          CellError: the layer wants what a pipeline does not do: a regulariser, a constraint, a
+            mask.
         """
-        layer = self._copy()
-        variables = _named(layer, scope.weights_path)
-        moving = [name for name, variable in variables.items() if not variable.trainable]
-        if moving and layer.trainable:
-            raise CellError(
-                f"The Keras layer of cell {scope.path!r} updates {', '.join(moving)} in its "
-                "forward pass. Use lingpipe's own layer, or set layer.trainable = False."
-            )
-        scope.variables.update(variables)
+        layer = self._copy(scope.seed, scope.weights_path)
+        _refuse_what_is_not_done(layer, scope.path)
+        trainable = {id(variable) for variable in layer.trainable_variables}
+        frozen = []
+        for name, variable in _named(layer, scope.weights_path).items():
+            if id(variable) in trainable:
+                scope.variables[name] = variable.value
+            else:
+                # Keras freezes a weight by leaving it out of a list; a variable says so itself.
+                scope.variables[name] = tf.Variable(variable.value, trainable=False, name=name)
+                frozen.append((variable, scope.variables[name]))
         seeds = _seeds(layer)
 
         def call(inputs: Any, context: Context) -> Any:
-            state = [
-                _seed_of(context, scope.path, index)
-                if any(variable is seed for seed in seeds)
-                else variable.value
-                for index, variable in enumerate(layer.non_trainable_variables)
+            drawn = [
+                (seed, _seed_of(context, scope.path, index)) for index, seed in enumerate(seeds)
             ]
-            weights = [variable.value for variable in layer.trainable_variables]
-            training = context.training
-            outputs, _ = layer.stateless_call(weights, state, inputs, training=training)
-            return outputs
+            return _call(layer, [*frozen, *drawn], inputs, training=context.training)
 
         return BuiltCell(self, call)
 
-    def _copy(self) -> keras.layers.Layer:
-        """A layer like the pattern, built for the inputs on the current device."""
-        layer = type(self.layer).from_config(self.layer.get_config())
-        layer.trainable = self.layer.trainable
-        layer(tf.nest.map_structure(_symbolic, self.inputs))
+    def _copy(self, seed: int, path: str) -> keras.layers.Layer:
+        """A layer like the pattern, built for the inputs on the current device.
+
+        Initial values are those of the pattern, or, if it has not been built, a function of the
+        seed and the path.
+
+        Raises:
+          CellError: Keras cannot copy it.
+        """
+        kind = type(self.layer).__qualname__
+        with _default_seeds(key_of(seed, path)):
+            try:
+                layer = type(self.layer).from_config(self.layer.get_config())
+            except Exception as error:
+                raise CellError(
+                    f"The Keras layer {kind} cannot be copied to the device of its stage: {error} "
+                    "Give a Lambda's function itself; give a layer of your own get_config()."
+                ) from error
+            layer.trainable = self.layer.trainable
+            outputs = layer(tf.nest.map_structure(_symbolic, self.inputs))
+        if any(getattr(each, "_keras_mask", None) is not None for each in tf.nest.flatten(outputs)):
+            raise CellError(
+                f"The Keras layer {kind} hands on a mask, which does not travel from cell to cell. "
+                "Send it along as a boolean tensor, in a cell of your own."
+            )
         if self.layer.built and self.layer.weights:
             layer.set_weights(self.layer.get_weights())
+            for ours, theirs in zip(_sublayers(layer), _sublayers(self.layer), strict=True):
+                ours.trainable = theirs.trainable
         return layer
+
+
+def _call(layer: keras.layers.Layer, state: Any, inputs: Any, *, training: bool) -> Any:
+    """Calls the layer with other values for some of its variables, and without updates of any.
+
+    Raises:
+      CellError: the layer updates one of its weights.
+    """
+    given = {id(variable): value for variable, value in state}
+    with keras.StatelessScope(state_mapping=list(state)) as scope:
+        outputs = layer(inputs, training=training)
+    changed = [
+        variable.path
+        for variable in layer.weights
+        if scope.get_current_value(variable) is not given.get(id(variable))
+    ]
+    if changed:
+        raise CellError(
+            f"The Keras layer {type(layer).__qualname__} updates {', '.join(changed)} in its "
+            "forward pass. Freeze it with layer.trainable = False, or use another one."
+        )
+    return outputs
+
+
+@contextlib.contextmanager
+def _default_seeds(key: int) -> Iterator[None]:
+    """Within it, the seeds that Keras gives to initialisers without one follow from `key`.
+
+    Keras draws them from Python's generator, whose state is put back afterwards.
+    """
+    state = random.getstate()
+    random.seed(key)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def _sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """The layer and all below it."""
+    return [each for each in layer._flatten_layers() if isinstance(each, keras.layers.Layer)]
+
+
+def _refuse_what_is_not_done(layer: keras.layers.Layer, path: str) -> None:
+    """Refuses a layer that would train differently than in Keras.
+
+    Raises:
+      CellError: naming what it wants.
+    """
+    wishes = {
+        "a regulariser": any(getattr(v, "regularizer", None) for v in layer.weights)
+        or any(getattr(each, "activity_regularizer", None) for each in _sublayers(layer)),
+        "a constraint": any(getattr(v, "constraint", None) for v in layer.weights),
+    }
+    for wish, is_there in wishes.items():
+        if is_there:
+            raise CellError(
+                f"The Keras layer of cell {path!r} has {wish}, which a pipeline does not apply. "
+                "Put penalties into the loss, limits into the layer."
+            )
 
 
 def _symbolic(spec: Spec) -> keras.KerasTensor:
@@ -100,15 +189,14 @@ def _symbolic(spec: Spec) -> keras.KerasTensor:
     return keras.KerasTensor((None, *spec.shape[1:]), dtype=spec.dtype)
 
 
-def _named(layer: keras.layers.Layer, path: str) -> dict[str, tf.Variable]:
+def _named(layer: keras.layers.Layer, path: str) -> dict[str, keras.Variable]:
     """The layer's variables by Keras's paths, the name of the layer itself left out.
 
     That name holds a number that Keras counts up from layer to layer.
     """
     prefix = f"{layer.name}/"
     return {
-        join_path(path, variable.path.removeprefix(prefix)): variable.value
-        for variable in layer.weights
+        join_path(path, variable.path.removeprefix(prefix)): variable for variable in layer.weights
     }
 
 

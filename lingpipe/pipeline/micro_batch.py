@@ -31,6 +31,11 @@ class MicroBatch:
     first_example: int
     entries: dict[str, np.ndarray]
 
+    @property
+    def size(self) -> int:
+        """Number of examples."""
+        return len(next(iter(self.entries.values())))
+
 
 def micro_batch_sizes(num_examples: int, num_micro_batches: int) -> list[int]:
     """Sizes that add up to `num_examples` and differ by at most one; never zero.

@@ -1,16 +1,29 @@
 """Cuts the list of cells into stages so that the slowest stage is as fast as it can be.
 
-A stage is a contiguous run of cells; its cost is the sum of theirs. Dynamic programming finds the
-smallest possible bottleneck exactly: with P the prefix sums of the costs,
+A stage is a contiguous run of cells. It costs the sum of theirs and, if asked for, what it takes to
+send its outputs to the next one. Dynamic programming finds the smallest possible bottleneck: with P
+the prefix sums of the costs and s the cost of sending,
 
-    best[k][i] = min over j < i of max(best[k-1][j], P[i] - P[j])
+    best[k][i] = min over j < i of max(best[k-1][j], P[i] + s[i] - P[j])
 
-best[k-1][j] grows with j and P[i] - P[j] shrinks, so the best j moves only forward as i grows, and
-each k takes one sweep: O(K * cells) in all.
+Of all j only those matter for which no later one has so small a best[k-1]: a later start leaves the
+last stage less to do and less to hold. Along these, best[k-1] rises and P[i] + s[i] - P[j] falls,
+and where they cross is found by bisection: O(K * cells * log(cells)) in all. A memory limit allows
+no start before some j, and that j moves only forward.
+
+Costs are taken as the exact binary fractions that they are, scaled to integers, so that no sum is
+rounded and equal cuts are seen to be equal. Of these the one with the latest cut wins, and so on
+forward: surplus cells go to the first stages.
+
+Where a device holds v stages (the interleaved schedule) its load is the sum of every D-th stage's.
+Balancing these sums exactly would couple all cuts; the cut here holds each sum to v times the
+smallest possible largest stage. A limit of a device's memory becomes a v-th of it for each stage.
 """
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -22,16 +35,124 @@ class PartitionError(UserError, ValueError):
     """Cells that cannot be cut as asked."""
 
 
-def balanced_partition(costs: Sequence[float], num_stages: int) -> list[int]:
+@dataclasses.dataclass(frozen=True)
+class MemoryLimits:
+    """What cells take and stages have, in bytes.
+
+    Attributes:
+      cells: bytes that each cell keeps on its stage: weights, gradients, slots, activations.
+      stages: bytes that each stage may hold.
+    """
+
+    cells: Sequence[int]
+    stages: Sequence[int]
+
+
+def balanced_partition(
+    costs: Sequence[float],
+    num_stages: int,
+    *,
+    sending_costs: Sequence[float] | None = None,
+    memory: MemoryLimits | None = None,
+) -> list[int]:
     """Number of cells in each stage, in order, with the smallest possible largest stage cost.
 
     Args:
       costs: cost of each cell, zero or more, in any unit.
       num_stages: number of stages; none of them is left empty.
+      sending_costs: cost, in the same unit, of sending on what each cell but the last returns; it
+        is added to the stage that sends. None: sending costs nothing.
+      memory: limits that no stage may exceed; None for no limit.
 
     Raises:
-      PartitionError: more stages than cells, no stage, or a cost that is negative or no number.
+      PartitionError: more stages than cells, no stage, a number that is negative or none, too many
+        or too few of them, or limits that no cut keeps to.
     """
+    count = len(costs)
+    sending = [0] * (count - 1) if sending_costs is None else sending_costs
+    _check(costs, num_stages, sending, memory)
+    exact_costs, exact_sending = _as_integers(costs, sending)
+    totals = list(itertools.accumulate(exact_costs, initial=0))
+    # ends[i]: what is to be taken from for a last stage that ends before cell i.
+    ends = [total + sent for total, sent in zip(totals, [0, *exact_sending, 0], strict=True)]
+    held = list(itertools.accumulate(memory.cells if memory else [0] * count, initial=0))
+    limits = memory.stages if memory else [0] * num_stages
+    best: list[float] = [0] + [math.inf] * count  # Of no stage: it covers no cell.
+    cuts: list[list[int]] = []
+    for stage, limit in enumerate(limits):
+        last = count - (num_stages - 1 - stage)  # The later stages need a cell each.
+        best, cut = _add_stage(best, totals, ends, held, limit, range(stage + 1, last + 1))
+        cuts.append(cut)
+    if memory and best[count] == math.inf:
+        raise PartitionError(_arithmetic(memory, num_stages))
+    bounds = [count]
+    for cut in reversed(cuts):
+        bounds.append(cut[bounds[-1]])
+    return [end - start for start, end in itertools.pairwise(reversed(bounds))]
+
+
+def _add_stage(
+    best: Sequence[float],
+    totals: Sequence[int],
+    ends: Sequence[int],
+    held: Sequence[int],
+    limit: int,
+    span: range,
+) -> tuple[list[float], list[int]]:
+    """Bottlenecks with one stage more, and where that stage starts.
+
+    Args:
+      best: smallest bottleneck of the stages before, for every number of cells.
+      totals: cost of the first i cells.
+      ends: the same, and the cost of sending what they return.
+      held: bytes of the first i cells.
+      limit: bytes that the new stage may hold.
+      span: where it may end.
+
+    Returns:
+      smallest bottleneck for every number of cells, infinite if there is none, and the latest start
+      with which it is reached.
+    """
+    grown: list[float] = [math.inf] * len(totals)
+    cut = [0] * len(totals)
+    starts: list[int] = []  # Those that matter: best rises along them.
+    crossings: list[float] = []  # best + total of each: up to which end the stages before decide.
+    first = 0  # The starts before this one exceed the limit.
+    for end in span:
+        new = end - 1
+        if best[new] < math.inf:
+            while len(starts) > first and best[starts[-1]] >= best[new]:
+                starts.pop()
+                crossings.pop()
+            starts.append(new)
+            crossings.append(best[new] + totals[new])
+        while first < len(starts) and held[end] - held[starts[first]] > limit:
+            first += 1
+        if first == len(starts):
+            continue
+        crossing = bisect.bisect_left(crossings, ends[end], lo=first)
+        bottleneck, before = min(
+            (max(best[start], ends[end] - totals[start]), -start)
+            for start in starts[max(first, crossing - 1) : crossing + 1]
+        )
+        grown[end], cut[end] = bottleneck, -before
+    return grown, cut
+
+
+def _as_integers(*rows: Sequence[float]) -> list[list[int]]:
+    """All numbers times the smallest power of two that makes integers of them."""
+    ratios = [[number.as_integer_ratio() for number in row] for row in rows]
+    scale = max((below for row in ratios for _, below in row), default=1)
+    return [[above * (scale // below) for above, below in row] for row in ratios]
+
+
+def _check(
+    costs: Sequence[float],
+    num_stages: int,
+    sending_costs: Sequence[float],
+    memory: MemoryLimits | None,
+) -> None:
+    """Raises what `balanced_partition` promises, limits that cannot be kept to excepted."""
     count = len(costs)
     if num_stages < 1:
         raise PartitionError(f"num_stages ({num_stages}) must be at least 1.")
@@ -40,39 +161,57 @@ def balanced_partition(costs: Sequence[float], num_stages: int) -> list[int]:
             f"num_stages ({num_stages}) is more than the number of cells ({count}), so a stage "
             f"would be empty; use at most {count} stages or cut the model into more cells."
         )
-    wrong = [cost for cost in costs if not 0 <= cost < math.inf]
-    if wrong:
-        raise PartitionError(f"Costs must be finite numbers of at least 0; got {wrong}.")
-    prefix = list(itertools.accumulate(costs, initial=0.0))
-    best = list(prefix)  # best[i]: bottleneck of the first i cells on one stage.
-    cuts: list[list[int]] = []
-    for stages in range(2, num_stages + 1):
-        best, cut = _add_stage(prefix, best, stages)
-        cuts.append(cut)
-    ends = [count]
-    for cut in reversed(cuts):
-        ends.append(cut[ends[-1]])
-    ends = [0, *reversed(ends)]
-    return [end - start for start, end in itertools.pairwise(ends)]
+    rows = [("Costs", costs, count), ("sending_costs", sending_costs, count - 1)]
+    if memory:
+        rows += [
+            ("memory.cells", memory.cells, count),
+            ("memory.stages", memory.stages, num_stages),
+        ]
+    for name, row, length in rows:
+        wrong = [number for number in row if not 0 <= number < math.inf]
+        if wrong:
+            raise PartitionError(f"{name} must be finite numbers of at least 0; got {wrong}.")
+        if len(row) != length:
+            raise PartitionError(
+                f"{name} has {len(row)} numbers; {count} cells on {num_stages} stages need "
+                f"{length}."
+            )
 
 
-def _add_stage(
-    prefix: list[float], best: list[float], stages: int
-) -> tuple[list[float], list[int]]:
-    """Bottlenecks with one stage more, and where that stage starts, for every number of cells."""
-    count = len(prefix) - 1
-    grown = [float("inf")] * (count + 1)
-    cut = [0] * (count + 1)
-    start = stages - 1  # The earlier stages need a cell each.
-    for end in range(stages, count + 1):
+def _arithmetic(memory: MemoryLimits, num_stages: int) -> str:
+    """Why no cut keeps to the limits, and what would do."""
+    cells, least = memory.cells, min(memory.stages)
+    heaviest = max(range(len(cells)), key=cells.__getitem__)
+    sizes = balanced_partition(cells, num_stages)
+    smallest = max(_sums(cells, sizes))
+    limits = f"{least:,}" if least == max(memory.stages) else f"{list(memory.stages)}"
+    if cells[heaviest] <= least:
+        advice = f"with {least:,} bytes a stage, {_stages_needed(cells, least)} stages would"
+    elif cells[heaviest] > max(memory.stages):
+        advice = "more stages do not help, since the heaviest cell fits none; cut it into several"
+    else:
+        advice = "or give the heaviest cell's stage more"
+    return (
+        f"No cut into {num_stages} stages keeps each within its limit ({limits} bytes): the cells "
+        f"take {sum(cells):,} bytes, the heaviest (number {heaviest}, counted from 0) "
+        f"{cells[heaviest]:,}. A limit of {smallest:,} bytes a stage would do; {advice}."
+    )
 
-        def bottleneck(j: int, end: int = end) -> float:
-            return max(best[j], prefix[end] - prefix[j])
 
-        while start + 1 < end and bottleneck(start + 1) <= bottleneck(start):
-            start += 1
-        grown[end], cut[end] = bottleneck(start), start
-    return grown, cut
+def _sums(numbers: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Sum over each run of so many numbers."""
+    rest = iter(numbers)
+    return [sum(itertools.islice(rest, size)) for size in sizes]
+
+
+def _stages_needed(cells: Sequence[int], limit: int) -> int:
+    """How many runs of cells of at most `limit` bytes, none of which is heavier, cover all."""
+    stages, room = 1, limit
+    for size in cells:
+        if size > room:
+            stages, room = stages + 1, limit
+        room -= size
+    return stages
 
 
 def check_partition(partition: Sequence[int], num_cells: int, num_stages: int) -> list[int]:

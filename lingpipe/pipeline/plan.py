@@ -1,18 +1,27 @@
 """What will run where: the plan of stages, worked out from params before a device is touched.
 
 `make_plan` asks every cell's params for their cost, cuts the list and returns a `Plan`, plain data
-that the builder follows, the trainer prints at start and `lingpipe plan` shows.
+that the builder follows, the trainer prints at start and `lingpipe plan` shows. Where the seconds
+of every cell have been measured, it cuts by these instead of by FLOPs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from lingpipe.base.cost import Cost
-from lingpipe.base.spec import Spec, Specs, specs_bytes
-from lingpipe.pipeline.partitioner import balanced_partition, check_partition
+from lingpipe.base.spec import Spec, Specs, specs_bytes, with_floats_as
+from lingpipe.pipeline.partitioner import PartitionError, balanced_partition, check_partition
+
+
+class PartitionCosts(enum.Enum):
+    """By what cells are weighed where stages are balanced."""
+
+    analytic = "analytic"  # FLOPs, worked out from params.
+    measured = "measured"  # Seconds of both passes, measured before the start.
 
 
 class CellParams(Protocol):
@@ -36,6 +45,8 @@ class StagePlan:
       flops: floating-point operations of the forward pass of one micro-batch.
       activation_bytes: what one micro-batch keeps for the backward pass without rematerialisation.
       boundary_bytes: bytes that one micro-batch sends to the next stage; 0 for the last.
+      seconds: measured seconds of the forward and backward pass of one micro-batch, the sum of its
+        cells'; None where they were not measured.
     """
 
     cells: tuple[str, ...]
@@ -44,6 +55,7 @@ class StagePlan:
     flops: int
     activation_bytes: int
     boundary_bytes: int
+    seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +85,20 @@ class Plan:
         """Floating-point operations of the forward pass of one micro-batch."""
         return sum(stage.flops for stage in self.stages)
 
+    @property
+    def seconds(self) -> float | None:
+        """Measured seconds of both passes of one micro-batch on one device; None if unknown."""
+        known = [stage.seconds for stage in self.stages if stage.seconds is not None]
+        return sum(known) if len(known) == len(self.stages) else None
+
     def shares(self) -> list[float]:
-        """Share of each stage in the computation; equal shares are the best a cut can do."""
-        total = max(self.flops, 1)
-        return [stage.flops / total for stage in self.stages]
+        """Share of each stage in the measured seconds, or in the FLOPs where there are none.
+
+        Equal shares are the best a cut can do.
+        """
+        if self.seconds is None:
+            return [stage.flops / max(self.flops, 1) for stage in self.stages]
+        return [(stage.seconds or 0.0) / (self.seconds or 1.0) for stage in self.stages]
 
 
 def make_plan(
@@ -84,6 +106,9 @@ def make_plan(
     num_stages: int,
     micro_batch: Mapping[str, Spec],
     partition: Sequence[int] | None = None,
+    *,
+    compute_dtype: str = "float32",
+    cell_seconds: Mapping[str, float] | None = None,
 ) -> Plan:
     """Cuts `cells` into stages of balanced cost.
 
@@ -92,14 +117,18 @@ def make_plan(
       num_stages: number of stages K.
       micro_batch: spec of each entry of a typical micro-batch.
       partition: number of cells of each stage; None for the balanced cut.
+      compute_dtype: dtype of the activations that cells send and keep, by name.
+      cell_seconds: name -> measured seconds of both passes of each cell, by which to balance; None
+        to balance by FLOPs.
 
     Raises:
-      PartitionError: the cells cannot be cut so.
+      PartitionError: the cells cannot be cut so, or a cell was not measured.
     """
     names = list(cells)
-    costs = _cell_costs(cells, micro_batch)
+    costs = _cell_costs(cells, micro_batch, compute_dtype)
+    seconds = None if cell_seconds is None else _in_order(names, cell_seconds)
     if partition is None:
-        sizes = balanced_partition([cost.flops for cost in costs], num_stages)
+        sizes = balanced_partition(seconds or [cost.flops for cost in costs], num_stages)
     else:
         sizes = check_partition(partition, len(names), num_stages)
     stages = []
@@ -119,6 +148,7 @@ def make_plan(
                 flops=sum(cost.flops for cost in costs[span]),
                 activation_bytes=sum(cost.activation_bytes for cost in costs[span]),
                 boundary_bytes=0 if is_last else specs_bytes(costs[start + size - 1].outputs),
+                seconds=None if seconds is None else sum(seconds[span]),
             )
         )
         owned.update(weights)
@@ -126,14 +156,42 @@ def make_plan(
     return Plan(tuple(stages), dict(micro_batch))
 
 
-def _cell_costs(cells: Mapping[str, CellParams], micro_batch: Mapping[str, Spec]) -> list[Cost]:
+def _in_order(names: Sequence[str], cell_seconds: Mapping[str, float]) -> list[float]:
+    """The seconds of each cell."""
+    missing = [name for name in names if name not in cell_seconds]
+    if missing:
+        raise PartitionError(
+            f"cell_seconds lacks {', '.join(missing)}; give the measured seconds of every cell."
+        )
+    return [cell_seconds[name] for name in names]
+
+
+def _cell_costs(
+    cells: Mapping[str, CellParams], micro_batch: Mapping[str, Spec], compute_dtype: str
+) -> list[Cost]:
     """Each cell's cost, the outputs of one being the inputs of the next."""
     costs = []
     outputs: Specs = None
     for cell in cells.values():
-        costs.append(cell.cost(outputs, micro_batch))
-        outputs = costs[-1].outputs
+        cost = cell.cost(outputs, micro_batch)
+        # A cell from elsewhere says what it returns, and may not mind the compute dtype.
+        if getattr(cell, "returns_compute_dtype", False):
+            cost = _sending_in(compute_dtype, cost)
+        costs.append(cost)
+        outputs = cost.outputs
     return costs
+
+
+def _sending_in(compute_dtype: str, cost: Cost) -> Cost:
+    """The cost of a cell whose outputs are of the compute dtype.
+
+    A layer's cost follows the dtype of its inputs, and knows what it computes in float32 all the
+    same. One that makes vectors of ids has no such input and says float32: what it sends, and as
+    much of what it keeps, are corrected.
+    """
+    outputs = with_floats_as(cost.outputs, compute_dtype)
+    saved = specs_bytes(cost.outputs) - specs_bytes(outputs)
+    return Cost(cost.flops, outputs, max(0, cost.activation_bytes - saved))
 
 
 def first_and_last(names: Sequence[str]) -> str:
@@ -142,9 +200,13 @@ def first_and_last(names: Sequence[str]) -> str:
 
 
 def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
-    """The plan as a table for people: one row a stage."""
-    header = ("stage", "cells", "device", "weights", "forward FLOPs", "share", "sends")
-    rows = [header]
+    """The plan as a table for people: one row a stage.
+
+    The share is that of the FLOPs, or, under a heading that says so, of the measured seconds.
+    """
+    is_measured = plan.seconds is not None
+    work = ("forward FLOPs", *(("seconds", "measured share") if is_measured else ("share",)))
+    rows = [("stage", "cells", "device", "weights", *work, "sends")]
     for index, (stage, share) in enumerate(zip(plan.stages, plan.shares(), strict=True)):
         shared = f" (+{stage.mirrored_weights:,} shared)" if stage.mirrored_weights else ""
         rows.append(
@@ -154,11 +216,12 @@ def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
                 devices[index] if devices else "-",
                 f"{stage.weights:,}{shared}",
                 f"{stage.flops:.3g}",
+                *([f"{stage.seconds:.3g}"] if is_measured else []),
                 f"{share:.1%}",
                 f"{stage.boundary_bytes:,} B",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows

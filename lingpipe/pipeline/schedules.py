@@ -166,8 +166,9 @@ def zb_h1(num_stages: int, num_micro_batches: int) -> Schedule:
 
     Stage k does the W of a micro-batch k micro-batches after its I. Every stage then holds up to K
     micro-batches, as the first stage of 1F1B does, and with equal costs on all stages the bubble
-    falls from (K-1)(F+I+W) to (K-1)(F+I-W). That goes for the last stage too: it keeps the
-    gradients of the logits of up to K micro-batches, where 1F1B keeps one.
+    falls from (K-1)(F+I+W) to (K-1)(F+I-W), if W <= I and M >= 2K. The
+    last stage, too, keeps the gradients of the logits of up to K micro-batches, where 1F1B keeps
+    one.
 
         F0 F1 F2 .  .  B0 F3 B1 .  .  B2 .  B3
         .  F0 F1 .  I0 F2 I1 W0 F3 I2 W1 I3 W2 W3

@@ -209,10 +209,11 @@ class Stage:
                     compute_dtype=self._compute_dtype,
                     batch={key: batch[key] for key in cell.params.batch_keys()},
                 )
-                doing = f"trace of its {'training' if training else 'evaluation'} pass"
+                doing = f"trace of its {'training' if training else 'inference'} pass"
                 # The cell's name leads the names of its operations, in messages and profiles.
                 with naming(self, doing, [name]), tf.name_scope(_scope_name(name)):
                     cell_inputs = cell(cell_inputs, context)
+                _check_tensors(cell_inputs, stage_in_words(self, [name]))
             return cell_inputs
 
         if isinstance(inputs, tuple) and not inputs:
@@ -307,6 +308,16 @@ class Stage:
         flat = [tf.identity(tensor) for tensor in tf.nest.flatten((inputs, entries))]
         moment = (np.int64(step), np.int64(micro_batch.first_example))
         return [*flat, *(tf.constant(number, tf.int64) for number in moment)]
+
+
+def _check_tensors(outputs: Any, where: str) -> None:
+    """Refuses what cannot travel to the next cell, which may lie on another device."""
+    for leaf in tf.nest.flatten(outputs):
+        if not isinstance(leaf, tf.Tensor):
+            raise CellError(
+                f"{where} returns {leaf!r} ({type(leaf).__name__}) among its outputs; all must be "
+                "tensors, in dicts, lists or tuples. Leave it out, or use tf.constant."
+            )
 
 
 def _check_sums(outputs: Any, where: str) -> None:

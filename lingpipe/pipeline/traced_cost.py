@@ -15,6 +15,9 @@ import tensorflow as tf
 
 from lingpipe.base.cost import Cost
 from lingpipe.base.spec import Spec, Specs
+from lingpipe.pipeline.errors import CellError
+
+_ASSIGNMENTS = ("Assign", "ResourceScatter", "ResourceStridedSliceAssign")
 
 
 def traced_cost(function: Callable[..., Any], *arguments: Specs) -> Cost:
@@ -31,12 +34,15 @@ def traced_cost(function: Callable[..., Any], *arguments: Specs) -> Cost:
         backward pass needs.
 
     Raises:
+      CellError: the computation assigns variables: what a cell computes must not depend on how
+        often it was computed before, since micro-batches and recomputations would change it.
       ValueError: the shape of an output depends on values, so that it is not known beforehand.
       whatever tracing `function` raises.
     """
     traced = tf.function(function, autograph=False).get_concrete_function(
         *(_tensor_specs(argument) for argument in arguments)
     )
+    _refuse_assignments(traced.graph)
     return Cost(
         flops=_flops(traced.graph),
         outputs=tf.nest.map_structure(_spec, traced.structured_outputs),
@@ -62,6 +68,17 @@ def _spec(tensor: tf.Tensor | tf.TensorSpec) -> Spec:
             "nor what it sends to the next stage can be known beforehand. Give it a fixed shape."
         )
     return Spec(tuple(tensor.shape.as_list()), tensor.dtype.name)
+
+
+def _refuse_assignments(graph: tf.Graph) -> None:
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    found = sorted({node.op for node in nodes if node.op.startswith(_ASSIGNMENTS)})
+    if found:
+        raise CellError(
+            f"The cell changes variables when it is called ({', '.join(found)}). A pipeline calls "
+            "it once a micro-batch, and again to recompute: let it return what is to be kept."
+        )
 
 
 def _flops(graph: tf.Graph) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lingpipe.base.atomic_file import atomic_output
-from lingpipe.base.output import Output, output_to, standard_output
+from lingpipe.base.output import Output, WriteError, output_to, standard_output
 from lingpipe.input.lines import iterate_lines, read_lines
 from lingpipe.runtime.opening import open_run
 from lingpipe.task.decode_options import DecodeOptions
@@ -83,5 +83,9 @@ def _writing(path: Path | None) -> Iterator[Output]:
             yield output
     else:
         # What a symbolic link points to is replaced, not the link.
-        with atomic_output(path.resolve()) as output:
+        try:
+            final = path.resolve()
+        except RuntimeError as error:  # What pathlib makes of links that lead to themselves.
+            raise WriteError(f"Cannot write {path}: its symbolic links go in a circle.") from error
+        with atomic_output(final) as output:
             yield output

@@ -17,8 +17,9 @@ def evaluate(logdir: str | Path, split: str, checkpoint: str) -> Evaluation:
       UserError: the run, its checkpoint or its corpus cannot be used, or the row not be written.
     """
     task, run = open_run(logdir, checkpoint)
-    # Opened first: that it cannot be written is not found out after minutes of work.
-    with JsonRows(RunDirectory(logdir).evaluations_file) as rows:
-        evaluation = task.evaluate(run, split)
+    path = RunDirectory(logdir).evaluations_file
+    JsonRows(path).close()  # That it cannot be written is not found out after minutes of work.
+    evaluation = task.evaluate(run, split)
+    with JsonRows(path) as rows:  # A trainer that goes on may have replaced the file meanwhile.
         rows.append(run.step, {"split": split, **evaluation.record})
     return evaluation

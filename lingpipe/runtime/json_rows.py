@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,8 @@ class JsonRows:
             if resume_step is not None and path.exists():
                 self._take_back(resume_step)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - Closed by close().
+            if resume_step is None and _is_cut(path):
+                self._file.write(b"\n")  # Half a line of a killed process stays a line of its own.
 
     def append(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes one row with one call, so that no reader sees half of one.
@@ -56,8 +59,10 @@ class JsonRows:
         """
         line = (json.dumps(_row(step, values), allow_nan=False) + "\n").encode()
         with naming_write_errors(self._path):
+            before = self._file.seek(0, os.SEEK_END)
             written = self._file.write(line)
         if written < len(line):
+            self._file.truncate(before)
             raise WriteError(f"Cannot write {self._path}: no space is left for a line.")
 
     def close(self) -> None:
@@ -99,6 +104,17 @@ class JsonRows:
             write_atomically(self._path, "".join(f"{line}\n" for line in kept).encode())
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, in order; none if there is no file. Lines that are no rows are left out.
+
+    Raises:
+      WriteError: it cannot be read.
+    """
+    with naming_write_errors(path):
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return [json.loads(line) for line in text.split("\n") if _step(line) is not None]
+
+
 def plain(value: Any) -> Any:
     """A value as Python's own; scalars of NumPy and TensorFlow become numbers.
 
@@ -107,7 +123,7 @@ def plain(value: Any) -> Any:
     """
     if hasattr(value, "numpy"):
         value = value.numpy()
-    if hasattr(value, "item"):
+    if getattr(value, "size", 1) == 1 and hasattr(value, "item"):
         value = value.item()
     if value is not None and not isinstance(value, bool | int | float | str):
         raise TypeError(f"A metric must be a number, a text, a boolean or None, not {value!r}.")
@@ -152,10 +168,19 @@ def _with_nulls(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _is_cut(path: Path) -> bool:
+    """Whether the last line of a file has no end."""
+    with path.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+
+
 def _step(line: str) -> float | None:
     """The step of a row; None if the line is none."""
     try:
         step = json.loads(line)["step"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return step if isinstance(step, int | float) and not isinstance(step, bool) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lingpipe.cluster.devices import stage_devices
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.builder import Pipeline
@@ -15,8 +17,12 @@ def build_task(experiment: Experiment.Params) -> Task:
     return experiment.task.build(input_params=experiment.input)
 
 
-def plan_of(experiment: Experiment.Params) -> Plan:
+def plan_of(experiment: Experiment.Params, cell_seconds: Mapping[str, float] | None = None) -> Plan:
     """The plan of stages, without building a weight.
+
+    Args:
+      experiment: the params.
+      cell_seconds: what each cell was measured to take, to balance by; None to balance by FLOPs.
 
     Raises:
       PartitionError: the cells cannot be cut as asked.
@@ -28,6 +34,8 @@ def plan_of(experiment: Experiment.Params) -> Plan:
         pipeline.num_stages,
         task.micro_batch(pipeline.num_micro_batches),
         pipeline.partition,
+        compute_dtype=experiment.train.dtype.value,
+        cell_seconds=cell_seconds,
     )
 
 
@@ -37,12 +45,20 @@ def check_pipeline(experiment: Experiment.Params) -> None:
     Raises:
       UserError: too few devices or cells for the stages.
     """
+    _learner(experiment)
     plan_of(experiment)
     stage_devices(experiment.pipeline.num_devices(), experiment.cluster.device_type)
 
 
-def build_pipeline(experiment: Experiment.Params, task: Task) -> Pipeline:
+def build_pipeline(
+    experiment: Experiment.Params, task: Task, cell_seconds: Mapping[str, float] | None = None
+) -> Pipeline:
     """The pipeline on the devices of this process.
+
+    Args:
+      experiment: the params.
+      task: what `build_task` made of them.
+      cell_seconds: as in `plan_of`.
 
     Raises:
       UserError: too few devices or cells for the stages.
@@ -56,6 +72,7 @@ def build_pipeline(experiment: Experiment.Params, task: Task) -> Pipeline:
         seed=experiment.train.seed,
         compute_dtype=experiment.train.dtype.tensorflow,
         signature=task.signature(),
+        cell_seconds=cell_seconds,
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TextIO
 
@@ -34,6 +37,10 @@ class Progress:
 
     def advance(self, step: int, loss: float) -> None:
         """Tells of a step and its loss."""
+        with self._or_silence():
+            self._advance(step, loss)
+
+    def _advance(self, step: int, loss: float) -> None:
         if self._bar is not None:
             self._bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
             self._bar.update(step - self._bar.n)
@@ -43,10 +50,23 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Writes lines without disturbing the bar."""
-        if self._bar is not None:
-            self._bar.write(text, file=self._stream)
-        else:
-            print(text, file=self._stream, flush=True)
+        with self._or_silence():
+            if self._bar is not None:
+                self._bar.write(text, file=self._stream)
+            else:
+                print(text, file=self._stream, flush=True)
+
+    @contextlib.contextmanager
+    def _or_silence(self) -> Iterator[None]:
+        """A reader that has gone, or a full disk, must not end a run of days: nothing more is told.
+
+        As in `lingpipe train ... 2>&1 | head`.
+        """
+        try:
+            yield
+        except OSError:
+            self._bar = None
+            self._stream = io.StringIO()
 
     def __enter__(self) -> Progress:
         """Itself."""

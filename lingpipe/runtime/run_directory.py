@@ -2,6 +2,7 @@
 
     params.txt      the experiment's params, whole
     plan.txt        stages, cells, devices, weights
+    costs.json      seconds of each cell, if stages were balanced by them
     metrics.jsonl   one line a logged training step
     eval.jsonl      one line an evaluation
     checkpoints/    weights, optimiser slots, step and data cursor
@@ -55,6 +56,11 @@ class RunDirectory:
     def plan_file(self) -> Path:
         """The table of stages."""
         return self.path / "plan.txt"
+
+    @property
+    def costs_file(self) -> Path:
+        """What cells were measured to take."""
+        return self.path / "costs.json"
 
     @property
     def metrics_file(self) -> Path:
@@ -112,6 +118,11 @@ class RunDirectory:
           RunDirectoryError: they differ in what decides what its weights mean.
         """
         if not self.params_file.exists():
+            if self.has_checkpoints():
+                raise RunDirectoryError(
+                    f"{self.path} holds checkpoints, but no params.txt that says what they are of; "
+                    "restore it from a copy, or use another --logdir."
+                )
             return
         refused = [each for each in self.read_params().diff(params) if self._must_stay(each.path)]
         if refused:
@@ -161,8 +172,8 @@ class RunDirectory:
           RunDirectoryError: another process trains in this folder, or it cannot be written.
         """
         path = self.path / _LOCK
-        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
+            missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             lock = _lock(path)
         except BlockingIOError as error:
             raise RunDirectoryError(

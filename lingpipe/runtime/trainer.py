@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -25,12 +26,16 @@ from lingpipe.pipeline.builder import Pipeline, StepResult
 from lingpipe.pipeline.plan import format_plan
 from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.interruption import Interruption
+from lingpipe.runtime.json_rows import read_rows
+from lingpipe.runtime.measured_costs import measured_costs
 from lingpipe.runtime.parts import build_pipeline, build_task, check_pipeline
 from lingpipe.runtime.progress import Progress
 from lingpipe.runtime.run_directory import RunDirectory
 from lingpipe.runtime.summaries import MetricsLog
 from lingpipe.task.experiment import Experiment, TrainParams
 from lingpipe.task.task import Task
+
+_logger = logging.getLogger(__name__)
 
 
 class TrainError(UserError):
@@ -43,7 +48,7 @@ class Outcome:
 
     Attributes:
       step: the last step done.
-      is_complete: False if a signal ended it before its last step.
+      is_complete: False if a signal ended it before its last step, or the evaluation after that.
     """
 
     step: int
@@ -53,8 +58,9 @@ class Outcome:
 def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
     """Trains to `train.max_steps`, from the last checkpoint in `logdir` if there is one.
 
-    Whatever is wrong with the params, the devices, the corpus or the folder is found before
-    anything is written; what does not fit the checkpoint, before the params of the run change.
+    Whatever is wrong with the params, the devices, the text to train on or the folder is found
+    before anything is written; what does not fit the checkpoint, before the params of the run
+    change. That there is no dev split is found when the vocabulary is there.
 
     Raises:
       UserError: params, corpus, devices or folder cannot be used.
@@ -71,7 +77,8 @@ def train(experiment: Experiment.Params, logdir: str | Path) -> Outcome:
             run.write_params(experiment)
         check_evaluation(experiment.train, data)
         task = build_task(experiment)
-        with contextlib.closing(build_pipeline(experiment, task)) as pipeline:
+        cell_seconds = measured_costs(experiment, task, run.costs_file)
+        with contextlib.closing(build_pipeline(experiment, task, cell_seconds)) as pipeline:
             trainer = Trainer(experiment.train, run, task, data, pipeline)
             run.write_params(experiment)  # What was restored fits them.
             write_atomically(run.plan_file, _table_of_stages(pipeline).encode())
@@ -129,7 +136,13 @@ class Trainer:
             pipeline.step = saved.step
             pipeline.copy_shared_weights()
             self._cursor = Cursor.from_record(saved.state["cursor"])
-            self._is_evaluated = saved.metric is not None
+            self._is_evaluated = saved.metric is not None or _is_scored(run, saved.step)
+            if not pipeline.slots and any(name.startswith("slots/") for name in saved.tensors):
+                _logger.warning(
+                    "The optimiser of this run keeps nothing from step to step: what the one "
+                    "before kept in the checkpoint of step %d is not used, and will not be saved.",
+                    saved.step,
+                )
 
     def run(self, interruption: Interruption) -> Outcome:
         """Trains until the last step or a signal, whichever comes first."""
@@ -153,11 +166,13 @@ class Trainer:
         step = self._pipeline.step
         if interruption.name and step not in self._store.steps():
             self._save()  # The signal came while the step's evaluation ran.
-        if step < last:
+        is_scored = self._is_evaluated or not self._is_evaluation_due(step)
+        is_complete = step >= last and is_scored
+        if not is_complete:
             progress.note(
                 f"{interruption.name}: saved at step {step}. The same command goes on from there."
             )
-        return Outcome(step, step >= last)
+        return Outcome(step, is_complete)
 
     def _remaining_batches(self, count: int) -> Iterator[Batch]:
         batches = self._data.train_batches(self._cursor)
@@ -197,6 +212,7 @@ class Trainer:
 
     def _evaluate(self, log: MetricsLog, progress: Progress, interruption: Interruption) -> None:
         """Scores the dev split by the pipeline's forward pass, unless a signal comes meanwhile."""
+        self._is_evaluated = False
         totals: dict[str, float] = {}
         for batch in self._data.evaluation_batches("dev"):
             if interruption.name:
@@ -205,6 +221,7 @@ class Trainer:
                 totals[name] = totals.get(name, 0.0) + value
         dev, step = self._task.metrics(totals), self._pipeline.step
         log.log_evaluation(step, {"split": "dev", **dev})
+        self._is_evaluated = True
         progress.note(f"step {step}: dev " + _in_words(dev))
         if step in self._store.steps():
             self._store.set_metric(step, dev["loss"])
@@ -247,6 +264,12 @@ def _training_row(metrics: dict[str, float], timed: _TimedStep) -> dict[str, flo
         "examples_per_second": timed.batch.size / timed.seconds,
         "step_seconds": timed.seconds,
     }
+
+
+def _is_scored(run: RunDirectory, step: int) -> bool:
+    """Whether the dev split was evaluated at a step; a NaN has no place among the metrics."""
+    rows = read_rows(run.evaluations_file)
+    return any(row["step"] == step and row.get("split") == "dev" and "loss" in row for row in rows)
 
 
 def _in_words(metrics: dict[str, float]) -> str:

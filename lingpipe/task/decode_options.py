@@ -12,6 +12,9 @@ from lingpipe.errors import UserError
 # Beyond it the penalty of a long sentence leaves the range of float32: scores are 0 or infinite.
 MAX_LENGTH_PENALTY = 10.0
 
+MAX_BEAM_SIZE = 1_000  # A step of the search costs as much as that many sentences.
+MAX_ROWS = 100_000
+
 
 class DecodeOptionsError(UserError, ValueError):
     """Options of decoding that cannot be honoured."""
@@ -44,12 +47,19 @@ class DecodeOptions:
 
     def __post_init__(self) -> None:
         """Checks the numbers, also against each other."""
-        for name in ("beam_size", "nbest", "max_rows"):
-            if getattr(self, name) < 1:
-                raise DecodeOptionsError(f"{name} ({getattr(self, name)}) must be at least 1.")
+        for name, most in (
+            ("beam_size", MAX_BEAM_SIZE),
+            ("nbest", MAX_BEAM_SIZE),
+            ("max_rows", MAX_ROWS),
+        ):
+            if not 1 <= getattr(self, name) <= most:
+                raise DecodeOptionsError(
+                    f"{name} ({getattr(self, name)}) must be at least 1 and at most {most:,}."
+                )
         if self.nbest > self.beam_size:
             raise DecodeOptionsError(
-                f"nbest ({self.nbest}) must be at most beam_size ({self.beam_size})."
+                f"nbest ({self.nbest}) must be at most beam_size ({self.beam_size}); widen the "
+                "beam, or ask for fewer."
             )
         if not -MAX_LENGTH_PENALTY <= self.length_penalty <= MAX_LENGTH_PENALTY:
             raise DecodeOptionsError(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lingpipe.base.spec import Spec, flatten_specs, specs_bytes
+from lingpipe.base.spec import Spec, flatten_specs, specs_bytes, with_floats_as
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,18 @@ def test_structures_are_flattened_with_sorted_keys() -> None:
     assert list(flatten_specs(nested)) == [b, c, a]
     assert list(flatten_specs(None)) == []
     assert specs_bytes(nested) == 8 + 3 + 4
+
+
+def test_floats_are_given_another_dtype_and_nothing_else_is() -> None:
+    ids, mask = Spec((2,), "int32"), Spec((2,), "bool")
+    nested = {"x": Spec((2, 8)), "rest": [ids, (mask, None), Spec((), "float64")]}
+    narrow = with_floats_as(nested, "bfloat16")
+    assert narrow == {
+        "x": Spec((2, 8), "bfloat16"),
+        "rest": [ids, (mask, None), Spec((), "float64")],
+    }
+    assert with_floats_as(nested, "float32") == nested
+    assert with_floats_as(None, "bfloat16") is None
 
 
 def test_a_leaf_that_is_no_spec_is_refused() -> None:

@@ -60,7 +60,7 @@ def test_scores_are_of_the_test_split_unless_asked_otherwise() -> None:
         (["decode", "--logdir=run", "--to=fr", "--nbest=1.5"], "'1.5' must be a whole number of"),
         (["decode", "--logdir=run", "--to=fr", "--batch_size=-3"], "'-3' must be a whole number"),
         (["decode", "--logdir=run", "--to=fr", "--length_penalty=inf"], "'inf' must be a number"),
-        (["params"], "one of the arguments --model --list --diff is required"),
+        (["params"], "one of the arguments --model --list --knobs --diff is required"),
         (["params", "--list", "--model=m"], "not allowed with argument --list"),
     ],
 )

@@ -37,11 +37,24 @@ def test_more_devices_than_there_are_can_be_planned_for(capfd: Capture) -> None:
     assert len(text.splitlines()) == 18
 
 
+def test_cells_are_measured_if_asked_for_and_that_is_told(capfd: Capture) -> None:
+    flags = [f"--set={knob}" for knob in ("num_layers=1", "model_dim=16", "vocabulary_size=330")]
+    assert main(["plan", MODEL, *flags, "--set=pipeline.partition_costs=measured"]) == 0
+    out, err = capfd.readouterr()
+    assert "measured share" in out.splitlines()[0]
+    assert "Measuring what 5 cells take on" in err
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--set=pipeline.num_stages=8"], "num_stages (8)"),
         (["--set=pipeline.partition=[2, 6]"], "partition"),
+        (
+            ["--set=pipeline.partition=[3, 4]", "--set=pipeline.partition_costs=measured"],
+            "partition_costs (measured) has no use beside partition ([3, 4])",
+        ),
+        (["--set=pipeline.partition_costs=guessed"], "partition_costs"),
         (["--set=pipeline.num_stages=0"], "num_stages (0) must be at least 1"),
         (["--set=pipeline.num_stages=2.5"], "pipeline.num_stages must be an int"),
         (

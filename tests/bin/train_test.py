@@ -229,9 +229,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_one_message(
     monkeypatch.setattr("lingpipe.bin.train.train", train)
     assert main(train_arguments(corpus, tmp_path / "run")) == 1
     assert capfd.readouterr().err == (
-        "lingpipe train: Step 7: loss nan, gradient norm nan. No update was applied. The last "
-        f"checkpoint in {tmp_path}/run is intact; the same command, with other learner params if "
-        "need be, goes on from there.\n"
+        "lingpipe train: Step 7: loss nan, gradient norm nan. No update was applied. Checkpoints "
+        f"in {tmp_path}/run, if any, are intact; the same command, with other learner params if "
+        "need be, goes on from the last one.\n"
     )
 
 

@@ -6,7 +6,10 @@ passes and with such as are cut in two.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import tensorflow as tf
 
 from lingpipe.base.layer import Scope
 from lingpipe.pipeline.plan import make_plan
@@ -49,3 +52,21 @@ def test_the_plan_counts_the_weights_that_are_built(name: str) -> None:
         assert plan.weights == built
         assert len(plan.stages) == num_stages
         assert sum(plan.shares()) == pytest.approx(1.0)
+
+
+@every_model
+@pytest.mark.parametrize("dtype", (tf.float32, tf.bfloat16))
+def test_the_plan_counts_the_bytes_that_stages_send(name: str, dtype: tf.DType) -> None:
+    model = CELL_LISTS[name]
+    batch = dict(model.batch)
+    num_stages = len(model.cells)
+    pipeline = make_recorder(
+        model.cells, num_stages, micro_batch=specs_of(batch), compute_dtype=dtype
+    )
+    entries = {key: tf.TensorSpec(array.shape, array.dtype) for key, array in batch.items()}
+    outputs: Any = ()
+    for stage, planned in zip(pipeline.stages[:-1], pipeline.plan.stages[:-1], strict=True):
+        outputs = stage.trace_evaluation(outputs, entries)
+        sent = tf.nest.flatten(outputs)
+        assert planned.boundary_bytes == sum(x.shape.num_elements() * x.dtype.size for x in sent)
+    pipeline.close()

@@ -228,6 +228,33 @@ def test_control_c_ends_a_step_and_the_next_one_runs(schedule: str) -> None:
     untouched.close()
 
 
+@pytest.mark.usefixtures("no_callbacks")
+@pytest.mark.parametrize("call", ("train_step", "evaluate_step"))
+def test_control_c_while_work_is_handed_out_leaves_no_device_waiting(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One device has its row by then, and waits for the other."""
+    pipeline = make_pipeline(dense_cells(4), 2, 2)
+    untouched = make_pipeline(dense_cells(4), 2, 2)
+    for each in (pipeline, untouched):
+        getattr(each, call)(dense_batch(4))
+    pool = pipeline._executor._pools[1]
+    submit = pool.submit
+
+    def slowly(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        return submit(*args)
+
+    monkeypatch.setattr(pool, "submit", slowly)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(pipeline, call)(dense_batch(4))
+    monkeypatch.undo()
+    assert pipeline.train_step(dense_batch(4)) == untouched.train_step(dense_batch(4))
+    pipeline.close()
+    untouched.close()
+
+
 # ------------------------------------------------------------------ the update
 
 

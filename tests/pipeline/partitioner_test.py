@@ -2,13 +2,19 @@
 
 import itertools
 import random
+import re
 import time
 from collections.abc import Sequence
 
 import pytest
 
 from lingpipe.errors import UserError
-from lingpipe.pipeline.partitioner import PartitionError, balanced_partition, check_partition
+from lingpipe.pipeline.partitioner import (
+    MemoryLimits,
+    PartitionError,
+    balanced_partition,
+    check_partition,
+)
 
 
 def stage_costs(costs: Sequence[float], sizes: Sequence[int]) -> list[float]:
@@ -81,6 +87,132 @@ def test_the_sum_of_all_stages_does_not_depend_on_their_number() -> None:
     costs = [5, 1, 4, 2, 8, 3]
     for num_stages in range(1, 7):
         assert sum(stage_costs(costs, balanced_partition(costs, num_stages))) == sum(costs)
+
+
+def every_cut(num_cells: int, num_stages: int) -> list[list[int]]:
+    """The sizes of the stages for every way to cut."""
+    places = itertools.combinations(range(1, num_cells), num_stages - 1)
+    return [[b - a for a, b in itertools.pairwise((0, *cut, num_cells))] for cut in places]
+
+
+def costs_with_sending(
+    costs: Sequence[float], sending: Sequence[float], sizes: Sequence[int]
+) -> list[float]:
+    ends = list(itertools.accumulate(sizes))
+    sent = [sending[end - 1] if end < len(costs) else 0 for end in ends]
+    return [cost + extra for cost, extra in zip(stage_costs(costs, sizes), sent, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sending_and_limits_are_minded_as_brute_force_minds_them(seed: int) -> None:
+    numbers = random.Random(seed)
+    num_refused = 0
+    for _ in range(150):
+        count = numbers.randint(1, 8)
+        num_stages = numbers.randint(1, count)
+        costs = [numbers.choice((0, numbers.randint(1, 9), numbers.random())) for _ in range(count)]
+        sending = [numbers.choice((0, numbers.randint(0, 20))) for _ in range(count - 1)]
+        held = [numbers.randint(0, 5) for _ in range(count)]
+        limits = [numbers.randint(3, 12) for _ in range(num_stages)]
+        allowed = [
+            sizes
+            for sizes in every_cut(count, num_stages)
+            if all(a <= b for a, b in zip(stage_costs(held, sizes), limits, strict=True))
+        ]
+        memory = MemoryLimits(held, limits)
+        if not allowed:
+            num_refused += 1
+            with pytest.raises(PartitionError, match="No cut into"):
+                balanced_partition(costs, num_stages, sending_costs=sending, memory=memory)
+            continue
+        sizes = balanced_partition(costs, num_stages, sending_costs=sending, memory=memory)
+        assert sizes in allowed
+        best = min(max(costs_with_sending(costs, sending, cut)) for cut in allowed)
+        assert max(costs_with_sending(costs, sending, sizes)) == pytest.approx(best, rel=1e-12)
+    assert 0 < num_refused < 150
+
+
+def test_of_equal_cuts_the_latest_wins() -> None:
+    assert balanced_partition([1] * 5, 4) == [2, 1, 1, 1]
+    assert balanced_partition([4, 0, 0, 4], 2) == [3, 1]
+    # Three times 0.1 is more than 0.3 once it has been rounded.
+    assert balanced_partition([0.1] * 15, 8) == [2] * 7 + [1]
+    assert balanced_partition([0.1] * 9, 3) == balanced_partition([1] * 9, 3) == [3, 3, 3]
+
+
+def test_a_cut_moves_away_from_where_sending_is_dear() -> None:
+    costs = [1, 1, 1, 1]
+    assert balanced_partition(costs, 2, sending_costs=[0, 0, 0]) == [2, 2]
+    assert balanced_partition(costs, 2, sending_costs=[0, 9, 0]) == [3, 1]
+    assert balanced_partition(costs, 2, sending_costs=[0, 9, 2]) == [1, 3]
+
+
+def test_a_limit_moves_a_cut_and_each_stage_has_its_own() -> None:
+    costs, held = [1, 1, 1, 1], [5, 5, 1, 1]
+    assert balanced_partition(costs, 2, memory=MemoryLimits(held, [10, 10])) == [2, 2]
+    assert balanced_partition(costs, 2, memory=MemoryLimits(held, [7, 7])) == [1, 3]
+    assert balanced_partition(costs, 2, memory=MemoryLimits(held, [11, 1])) == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("held", "limits", "words"),
+    [
+        (
+            [40, 30, 50, 30],
+            [60, 60],
+            "No cut into 2 stages keeps each within its limit (60 bytes): the cells take 150 "
+            "bytes, the heaviest (number 2, counted from 0) 50. A limit of 80 bytes a stage would "
+            "do; with 60 bytes a stage, 4 stages would.",
+        ),
+        (
+            [10, 1200, 10, 10],
+            [1000, 1000],
+            "(1,000 bytes): the cells take 1,230 bytes, the heaviest (number 1, counted from 0) "
+            "1,200. A limit of 1,210 bytes a stage would do; more stages do not help, since the "
+            "heaviest cell fits none; cut it into several.",
+        ),
+        (
+            [10, 10, 10, 50],
+            [60, 20],
+            "([60, 20] bytes): the cells take 80 bytes, the heaviest (number 3, counted from 0) "
+            "50. A limit of 50 bytes a stage would do; or give the heaviest cell's stage more.",
+        ),
+    ],
+)
+def test_limits_that_cannot_be_kept_to_are_refused_with_what_would_do(
+    held: list[int], limits: list[int], words: str
+) -> None:
+    with pytest.raises(PartitionError, match=re.escape(words)):
+        balanced_partition([1, 1, 1, 1], 2, memory=MemoryLimits(held, limits))
+
+
+def test_the_limit_and_the_number_of_stages_that_a_refusal_names_do() -> None:
+    numbers = random.Random(3)
+    for _ in range(100):
+        held = [numbers.randint(1, 50) for _ in range(8)]
+        with pytest.raises(PartitionError) as refusal:
+            balanced_partition(held, 3, memory=MemoryLimits(held, [max(held)] * 3))
+        told = re.search(r"limit of (\d+) .*, (\d+) stages would", str(refusal.value))
+        assert told is not None
+        smallest, needed = int(told[1]), int(told[2])
+        balanced_partition(held, 3, memory=MemoryLimits(held, [smallest] * 3))
+        balanced_partition(held, needed, memory=MemoryLimits(held, [max(held)] * needed))
+        with pytest.raises(PartitionError):
+            balanced_partition(held, 3, memory=MemoryLimits(held, [smallest - 1] * 3))
+        with pytest.raises(PartitionError):
+            fewer = [max(held)] * (needed - 1)
+            balanced_partition(held, needed - 1, memory=MemoryLimits(held, fewer))
+
+
+def test_too_few_numbers_are_refused() -> None:
+    with pytest.raises(PartitionError, match=r"sending_costs has 2 numbers; .* need 1\."):
+        balanced_partition([1, 1], 2, sending_costs=[0, 0])
+    with pytest.raises(PartitionError, match=r"memory.cells has 1 numbers; .* need 2\."):
+        balanced_partition([1, 1], 2, memory=MemoryLimits([1], [1, 1]))
+    with pytest.raises(PartitionError, match=r"memory.stages has 3 numbers; .* need 2\."):
+        balanced_partition([1, 1], 2, memory=MemoryLimits([1, 1], [1, 1, 1]))
+    with pytest.raises(PartitionError, match=r"sending_costs must be finite .* got \[-1\]"):
+        balanced_partition([1, 1], 2, sending_costs=[-1])
 
 
 def test_two_thousand_cells_over_128_stages_take_a_moment() -> None:

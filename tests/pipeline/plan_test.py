@@ -25,6 +25,7 @@ class FakeCell:
     weights: Mapping[str, int]
     flops: int
     sends: Specs
+    returns_compute_dtype: bool = True
 
     def cost(self, inputs: Specs, batch: Mapping[str, Spec] | None = None) -> Cost:
         assert batch is not None
@@ -109,3 +110,43 @@ def test_the_table_has_a_row_a_stage_and_the_total() -> None:
 def test_the_table_does_without_devices() -> None:
     row = format_plan(make_plan(CELLS, 1, MICRO_BATCH)).splitlines()[1].split()
     assert row == ["0", "4:", "embed", "..", "softmax", "-", "545", "4e+03", "100.0%", "0", "B"]
+
+
+def test_what_is_sent_and_kept_in_bfloat16_takes_half_and_masks_what_they_took() -> None:
+    plan = make_plan(CELLS, 4, MICRO_BATCH, compute_dtype="bfloat16")
+    assert [stage.boundary_bytes for stage in plan.stages] == [96 + 6, 96 + 6, 96, 0]
+    # What these cells keep is a number; known to be floats is what they send.
+    kept = [stage.activation_bytes for stage in plan.stages]
+    assert kept[:3] == [0, 10_000 - 96, 10_000 - 96]
+
+
+def test_a_cell_from_elsewhere_sends_what_it_says() -> None:
+    cells = {
+        name: dataclasses.replace(cell, returns_compute_dtype=name != "layer_0")
+        for name, cell in CELLS.items()
+    }
+    plan = make_plan(cells, 4, MICRO_BATCH, compute_dtype="bfloat16")
+    assert [stage.boundary_bytes for stage in plan.stages] == [102, 198, 96, 0]
+    assert plan.stages[1].activation_bytes == 10_000
+
+
+def test_measured_seconds_take_the_place_of_flops() -> None:
+    seconds = {"embed": 0.5, "layer_0": 0.125, "layer_1": 0.125, "softmax": 0.25}
+    plan = make_plan(CELLS, 2, MICRO_BATCH, cell_seconds=seconds)
+    assert plan.partition == [1, 3]
+    assert plan.shares() == [0.5, 0.5]
+    assert plan.seconds == 1.0
+    header, first, *_ = (" ".join(line.split()) for line in format_plan(plan).splitlines())
+    assert header == "stage cells device weights forward FLOPs seconds measured share sends"
+    assert first == "0 1: embed - 400 0 0.5 50.0% 198 B"
+    assert make_plan(CELLS, 2, MICRO_BATCH).seconds is None
+
+
+def test_seconds_of_some_cells_are_refused() -> None:
+    with pytest.raises(PartitionError, match="cell_seconds lacks embed, softmax; give"):
+        make_plan(CELLS, 2, MICRO_BATCH, cell_seconds={"layer_0": 1.0, "layer_1": 1.0})
+
+
+def test_seconds_of_zero_have_shares_of_zero() -> None:
+    plan = make_plan(CELLS, 2, MICRO_BATCH, cell_seconds=dict.fromkeys(CELLS, 0.0))
+    assert plan.shares() == [0.0, 0.0]

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from lingpipe.base.output import WriteError
-from lingpipe.runtime.json_rows import JsonRows
+from lingpipe.runtime.json_rows import JsonRows, read_rows
 
 
 def strict(path: Path) -> list[dict[str, Any]]:
@@ -75,6 +76,33 @@ def test_a_process_beside_the_trainer_changes_nothing_that_is_there(tmp_path: Pa
     with JsonRows(path) as rows:
         rows.append(5, {})
     assert path.read_text() == 'not JSON\n{"step": 9}\n{"step": 5}\n'
+
+
+def test_half_a_row_of_a_killed_process_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2, "lo')
+    with JsonRows(path) as rows:
+        rows.append(3, {})
+    assert [row["step"] for row in read_rows(path)] == [1, 3]
+    JsonRows(path, resume_step=5).close()
+    assert path.read_text() == '{"step": 1}\n{"step": 3}\n'
+
+
+def test_a_row_for_which_there_is_no_room_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = JsonRows(path)
+    rows.append(1, {})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    try:
+        with pytest.raises(WriteError, match="no space is left for a line"):
+            rows.append(2, {"loss": 1.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        rows.close()
+    assert path.read_text() == '{"step": 1}\n'
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

@@ -35,6 +35,21 @@ def test_a_log_gets_a_line_every_ten_seconds_and_the_last_step(clock: list[float
     ]
 
 
+class Lost(io.StringIO):
+    """A stream whose reader has gone, or whose disk is full."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_reader_that_has_gone_does_not_end_the_run(clock: list[float]) -> None:
+    with Progress(0, 3, stream=Lost()) as progress:
+        for step in range(1, 4):
+            clock[0] += 11
+            progress.advance(step, 1.0)
+            progress.note("saved")
+
+
 def test_a_terminal_gets_a_bar_with_the_loss() -> None:
     stream = Terminal()
     with Progress(3, 5, stream=stream) as progress:

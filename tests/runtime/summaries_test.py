@@ -163,10 +163,9 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
         log.log_training(1, {"loss": 1.0})
         resource.setrlimit(resource.RLIMIT_FSIZE, (30, hard))
         try:
-            with pytest.raises(UserError, match=r"Cannot write .*metrics.jsonl: no space is left"):
-                log.log_training(2, {"loss": 1.0})
-            with pytest.raises(UserError, match=r"Cannot write .*metrics.jsonl: File too large"):
-                log.log_training(3, {"loss": 1.0})
+            for step in (2, 3):
+                with pytest.raises(UserError, match=r"Cannot write .*metrics.jsonl: no space is"):
+                    log.log_training(step, {"loss": 1.0})
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with MetricsLog(tmp_path, resume_step=1):

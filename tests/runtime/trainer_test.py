@@ -197,6 +197,24 @@ def test_a_signal_during_an_evaluation_ends_it_and_saves(
     assert evaluated.count(3) == 1 < evaluated.count(2)
 
 
+def test_a_signal_during_the_last_evaluation_is_no_end_of_the_run(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate_step = Pipeline.evaluate_step
+
+    def signal_and_evaluate(self: Pipeline, batch: Any) -> dict[str, float]:
+        signal.raise_signal(signal.SIGTERM)
+        return evaluate_step(self, batch)
+
+    logdir = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Pipeline, "evaluate_step", signal_and_evaluate)
+        assert main(train_arguments(corpus, logdir, max_steps=2)) == 75
+    assert rows(logdir / "eval.jsonl") == []
+    assert main(train_arguments(corpus, logdir, max_steps=2)) == 0
+    assert [row["step"] for row in rows(logdir / "eval.jsonl")] == [2]
+
+
 @pytest.fixture(scope="module")
 def four_stages(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six steps on four stages, with a checkpoint of the fifth."""
@@ -270,6 +288,15 @@ def test_evaluations_come_when_they_are_asked_for_and_not_with_every_checkpoint(
     metrics = {step: store.read_state(step).metric for step in store.steps()}
     assert [step for step, metric in metrics.items() if metric is not None] == [6, 7]
     assert set(metrics) == {2, 4, 6, 7}
+
+
+def test_checkpoints_without_their_params_are_refused(
+    corpus: Path, four_stages: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logdir = with_copy(four_stages, tmp_path)
+    (logdir / "params.txt").unlink()
+    assert main(train_arguments(corpus, logdir, max_steps=7, pipeline__num_stages=4)) == 2
+    assert "holds checkpoints, but no params.txt" in capfd.readouterr().err
 
 
 def test_an_optimiser_that_does_not_fit_the_checkpoint_leaves_the_run_as_it_was(
