@@ -58,7 +58,8 @@ class Context:
         """Adds sums over the examples of this call to what the layer at `path` has reported.
 
         The step hands their totals to the layer's `new_state`; see `lingpipe.base.state`. Outside
-        training nothing is recorded.
+        training nothing is recorded. Whoever takes gradients through `tf.recompute_grad` reads the
+        statistics before: what is computed again reports again.
 
         Args:
           path: `weights_path` of the layer; one that is called twice adds to what it reported.

@@ -42,7 +42,7 @@ from lingpipe.pipeline.stage_learner import StageLearner
 
 
 class NonFiniteError(ArithmeticError):
-    """A step whose loss or gradient is not a finite number; no update was applied."""
+    """A step that came to numbers that are not finite; no update was applied."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,8 @@ class Pipeline(Parameterized):
         Raises:
           PartitionError: the cells cannot be cut as asked.
           DeviceError: fewer devices than the stages need.
-          SharedWeightError: layers share a weight but declare it differently.
+          SharedWeightError: layers share a weight but declare it differently, or share state over
+            stages.
           DeviceMemoryError: a stage does not fit its device.
         """
         self.params = params
@@ -167,7 +168,8 @@ class Pipeline(Parameterized):
             dtypes than before.
           CellError: the last cell does not return what it must.
           PipelineError: a stage failed; no update was applied and the next step may run.
-          NonFiniteError: loss or gradient is not finite; no update was applied.
+          NonFiniteError: loss, gradient or the statistics of a layer with state are not finite; no
+            update was applied.
         """
         micro_batches = self._prepare(batch, "training")
         self._is_clean = False
@@ -185,11 +187,7 @@ class Pipeline(Parameterized):
             return StepResult(step, math.nan, 0.0, 0.0, learning_rate, sums)
         scale = 1.0 / weight if weight else math.inf
         loss, grad_norm = sums["loss"] * scale, math.sqrt(sum(squares)) * scale
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise NonFiniteError(
-                f"Step {step}: loss {loss}, gradient norm {grad_norm}. No update was applied. "
-                "A lower learning rate, a longer warm-up, clip_global_norm or logit clipping helps."
-            )
+        _check_finite(step, loss, grad_norm, self.stages)
         factor = scale * clip_factor(grad_norm, self._learner.params.clip_global_norm)
         # An interruption lets the update end on every stage, so from here on the step is done.
         self.step = step
@@ -257,6 +255,25 @@ class Pipeline(Parameterized):
             self.copy_shared_weights()
             self._is_clean = True
         return micro_batches
+
+
+def _check_finite(step: int, loss: float, grad_norm: float, stages: Sequence[Stage]) -> None:
+    """Refuses a step that would spoil weights or state.
+
+    Raises:
+      NonFiniteError: with what is not finite.
+    """
+    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+        raise NonFiniteError(
+            f"Step {step}: loss {loss}, gradient norm {grad_norm}. No update was applied. "
+            "A lower learning rate, a longer warm-up, clip_global_norm or logit clipping helps."
+        )
+    layers = [path for stage in stages for path in stage.state.not_finite()]
+    if layers:
+        raise NonFiniteError(
+            f"Step {step}: the statistics of {', '.join(layers)} are not finite, although loss "
+            "and gradient are. No update was applied. Look for huge values in the batch."
+        )
 
 
 def _check_devices(params: Pipeline.Params, devices: Sequence[str]) -> None:

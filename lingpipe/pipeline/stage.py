@@ -27,6 +27,7 @@ from lingpipe.pipeline.joint_graph import (
 )
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.rematerialise import Rematerialisation, rematerialise
+from lingpipe.pipeline.stage_state import StageState, Statistics
 
 # Every stage function ends with the step number and the micro-batch's first example.
 _MOMENT = (tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64))
@@ -43,6 +44,7 @@ class Stage:
       variables: path -> variable of every weight that the cells use.
       trainable: those of them that the learner moves.
       accumulators: path -> float32 sum of the gradients of the current mini-batch.
+      state: its layers with state, and what they reported in the current mini-batch.
       batch_keys: entries of the batch that its cells read.
     """
 
@@ -88,6 +90,7 @@ class Stage:
                 path: tf.Variable(tf.zeros_like(variable), trainable=False)
                 for path, variable in self.trainable.items()
             }
+        self.state = StageState(self.cells.values())
         keys = [key for cell in self.cells.values() for key in cell.params.batch_keys()]
         self.batch_keys = tuple(dict.fromkeys(keys))
         self._training: CutGraph
@@ -113,13 +116,15 @@ class Stage:
             floats = _floats(inputs)
             with tf.GradientTape() as tape:
                 tape.watch(floats)
-                outputs = self._traced_outputs(inputs, entries, flat[-2:], training=True)
+                outputs, statistics = self._traced_outputs(
+                    inputs, entries, flat[-2:], training=True
+                )
             ends = [outputs["loss"]] if self.is_last else _floats(outputs)
             given = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in ends]
             sources = [floats, list(self.trainable.values())]
             input_gradients, weight_gradients = tape.gradient(ends, sources, given)
             return Traced(
-                outputs=outputs,
+                outputs=(outputs, statistics),
                 output_gradients=given,
                 input_gradients=[
                     tf.zeros_like(tensor) if gradient is None else tf.convert_to_tensor(gradient)
@@ -131,7 +136,8 @@ class Stage:
         with tf.device(self.device), naming(self, "trace of its training pass"):
             flat = [*tf.nest.flatten(structure), *_MOMENT]
             self._training = trace_and_cut(joint, flat, split_backward=self._splits_backward)
-        return self._training.outputs
+            self.state.trace_update()
+        return self._training.outputs[0]
 
     def trace_evaluation(self, inputs: Any, batch: Mapping[str, tf.TensorSpec]) -> Any:
         """Traces the forward pass without dropout; arguments and result as in training."""
@@ -139,7 +145,7 @@ class Stage:
 
         def forward(*flat: tf.Tensor) -> Any:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
-            return self._traced_outputs(inputs, entries, flat[-2:], training=False)
+            return self._traced_outputs(inputs, entries, flat[-2:], training=False)[0]
 
         with tf.device(self.device), naming(self, "trace of its evaluation pass"):
             whole = trace(forward, [*tf.nest.flatten(structure), *_MOMENT])
@@ -157,22 +163,33 @@ class Stage:
         moment: Sequence[tf.Tensor],
         *,
         training: bool,
-    ) -> Any:
-        """The outputs of the cells, checked, as tensors that wait for the cells' side effects."""
-        outputs = with_effects(lambda: self._apply(inputs, batch, moment, training=training))
+    ) -> tuple[Any, list[tf.Tensor]]:
+        """The outputs of the cells, checked, as tensors that wait for the cells' side effects.
+
+        Beside them the vector of what layers with state report in training, if any does.
+        """
+
+        def apply() -> tuple[Any, list[tf.Tensor]]:
+            reports: list[Statistics] = []
+            outputs = self._apply(inputs, batch, moment, reports, training=training)
+            # Packed here, before gradients: what is computed again for those reports too late.
+            return outputs, self.state.pack(reports) if training else []
+
+        outputs, statistics = with_effects(apply)
         if self.is_last:
             _check_sums(outputs, stage_in_words(self, list(self.cells)[-1:]))
-        return outputs
+        return outputs, statistics
 
     def _apply(
         self,
         inputs: Any,
         batch: Mapping[str, tf.Tensor],
         moment: Sequence[tf.Tensor],
+        reports: list[Statistics],
         *,
         training: bool,
     ) -> Any:
-        """Applies the cells in order, rematerialised as asked."""
+        """Applies the cells in order, rematerialised as asked; `reports` gets what each reports."""
         step, first_example = moment
 
         def run(names: list[str], cell_inputs: Any) -> Any:
@@ -190,6 +207,7 @@ class Stage:
                 # The cell's name leads the names of its operations, in messages and profiles.
                 with naming(self, doing, [name]), tf.name_scope(_scope_name(name)):
                     cell_inputs = cell(cell_inputs, context)
+                reports.append(context.statistics)
             return cell_inputs
 
         names = list(self.cells)
@@ -222,7 +240,9 @@ class Stage:
         with tf.device(self.device):
             flat = self._feeds(inputs, micro_batch, step)
             results = graph.forward(*flat)
-        outputs = tf.nest.pack_sequence_as(graph.outputs, results[: graph.num_outputs])
+            first = results[: graph.num_outputs]
+            outputs, statistics = tf.nest.pack_sequence_as(graph.outputs, first)
+            self.state.add(statistics)
         kept = [*results[graph.num_outputs :], *(flat[i] for i in graph.kept_inputs)]
         return outputs, kept
 
