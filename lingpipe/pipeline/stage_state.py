@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lingpipe.base.layer import Layer
@@ -74,13 +75,13 @@ class StageState:
 
     def not_finite(self) -> list[str]:
         """Paths of the layers whose totals are not all finite: those would spoil their state."""
-        if self._totals is None:
+        if self._totals is None or np.isfinite(self._totals).all():
             return []
         unpacked = self._unpacked(tf.split(self._totals, self._sizes()))
         return [
             path
             for path, sums in unpacked.items()
-            if not all(bool(tf.reduce_all(tf.math.is_finite(total))) for total in sums.values())
+            if not all(np.isfinite(total).all() for total in sums.values())
         ]
 
     def update(self) -> None:

@@ -22,7 +22,7 @@ from lingpipe.base.state import StatefulLayer
 from lingpipe.errors import UserError
 from lingpipe.pipeline.builder import NonFiniteError, Pipeline
 from lingpipe.pipeline.errors import PipelineError
-from lingpipe.pipeline.micro_batch import micro_batch_sizes
+from lingpipe.pipeline.micro_batch import MicroBatch, micro_batch_sizes
 from tests.pipeline.small_models import (
     EVERY_SETTING,
     Batch,
@@ -164,6 +164,15 @@ def test_stages_without_state_return_no_vector_and_update_nothing() -> None:
     assert [stage.state._update is None for stage in pipeline.stages] == [True, False, False]
     pipeline.close()
     plain.close()
+
+
+def test_a_batch_norm_keeps_one_tensor_of_the_size_of_its_inputs() -> None:
+    cells = {"source": Source.Params(), "norm": Norm.Params(), "loss": SquareLoss.Params()}
+    pipeline, batch = make_pipeline(cells, 3), dense_batch(7)
+    pipeline.train_step(batch)
+    _, kept = pipeline.stages[1].forward(tf.constant(batch["x"]), MicroBatch(0, {}), 1)
+    assert [tensor.shape for tensor in kept if tensor.shape.rank == 2] == [(7, 4)]
+    pipeline.close()
 
 
 # ------------------------------------------------------------------ evaluation
