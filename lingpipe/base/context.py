@@ -30,6 +30,7 @@ class Context:
       compute_dtype: dtype of activations and of the weights' copies that products use.
       batch: the entries of the batch that this cell asked for by `Params.batch_keys`, each sliced
         to this micro-batch.
+      statistics: weights path of a layer with state -> what it reported in this call.
       draws: how often each layer path has drawn random numbers in this call; a layer that is called
         twice draws anew.
     """
@@ -40,6 +41,7 @@ class Context:
     first_example: tf.Tensor | int = 0
     compute_dtype: tf.DType = tf.float32
     batch: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    statistics: dict[str, dict[str, tf.Tensor]] = dataclasses.field(default_factory=dict)
     draws: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def cast(self, value: tf.Tensor | tf.Variable) -> tf.Tensor:
@@ -51,3 +53,22 @@ class Context:
         count = self.draws.get(path, 0)
         self.draws[path] = count + 1
         return key_of(self.seed, path, str(count))
+
+    def report_statistics(self, path: str, sums: Mapping[str, tf.Tensor]) -> None:
+        """Adds sums over the examples of this call to what the layer at `path` has reported.
+
+        The step hands their totals to the layer's `new_state`; see `lingpipe.base.state`. Outside
+        training nothing is recorded. Whoever takes gradients through `tf.recompute_grad` reads the
+        statistics before: what is computed again reports again.
+
+        Args:
+          path: `weights_path` of the layer; one that is called twice adds to what it reported.
+          sums: name -> tensor whose shape does not depend on the batch; kept as float32. It must
+            belong to the graph of the call, not to that of a `tf.function` inside it.
+        """
+        if not self.training:
+            return
+        known = self.statistics.setdefault(path, {})
+        for name, value in sums.items():
+            wide = tf.cast(value, tf.float32)
+            known[name] = known[name] + wide if name in known else wide

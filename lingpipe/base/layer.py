@@ -40,6 +40,9 @@ from lingpipe.base.spec import Spec, Specs
 from lingpipe.errors import UserError
 from lingpipe.hyperparams import Parameterized
 
+# Attributes of every layer.
+_TAKEN = ("params", "path", "weights_path")
+
 
 class SharedWeightError(UserError, ValueError):
     """Layers that share a weight but declare it differently."""
@@ -193,7 +196,7 @@ class Layer(tf.Module, Parameterized):
         weights, children = params.weights(), params.children()
         for name in (*weights, *children):
             is_twice = name in weights and name in children
-            if is_twice or name in ("params", "path") or hasattr(type(self), name):
+            if is_twice or name in _TAKEN or hasattr(type(self), name):
                 raise ValueError(
                     f"{name!r} cannot be the name of a weight or child of "
                     f"{type(self).__qualname__}: it is taken. Choose another name."
@@ -202,6 +205,7 @@ class Layer(tf.Module, Parameterized):
         if params.share_weights:
             scope = dataclasses.replace(scope, weights_path=params.share_weights)
         self.path = scope.path
+        self.weights_path = scope.weights_path
         for name, weight in weights.items():
             setattr(self, name, scope.variable(name, weight))
         for name, child in children.items():

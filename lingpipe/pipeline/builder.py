@@ -29,7 +29,7 @@ from lingpipe.cluster.devices import DeviceError
 from lingpipe.hyperparams import Parameterized
 from lingpipe.learner.clipping import clip_factor
 from lingpipe.learner.learner import Learner
-from lingpipe.pipeline.errors import CellError, refusing_lack_of_memory
+from lingpipe.pipeline.errors import CellError
 from lingpipe.pipeline.executor import Executor
 from lingpipe.pipeline.joining import add_up, join_predictions
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch, split_batch
@@ -41,11 +41,11 @@ from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_
 from lingpipe.pipeline.shared_weights import find_mirrors, find_owners
 from lingpipe.pipeline.signature import check_entries, widen_signature
 from lingpipe.pipeline.stage import Inference, Stage
-from lingpipe.pipeline.stage_learner import StageLearner
+from lingpipe.pipeline.stages import build_learner, build_stages
 
 
 class NonFiniteError(ArithmeticError):
-    """A step whose loss or gradient is not a finite number; no update was applied."""
+    """A step that came to numbers that are not finite; no update was applied."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,8 @@ class Pipeline(Parameterized):
         Raises:
           PartitionError: the cells cannot be cut as asked.
           DeviceError: fewer devices than the stages need.
-          SharedWeightError: layers share a weight but declare it differently.
+          SharedWeightError: layers share a weight but declare it differently, or share state over
+            stages.
           DeviceMemoryError: a stage does not fit its device.
         """
         self.params = params
@@ -157,14 +158,14 @@ class Pipeline(Parameterized):
         self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
         schedule = self._schedule(params.num_micro_batches)
-        self.stages = _build_stages(
+        self.stages = build_stages(
             self.plan, cells, devices, schedule, params.remat, seed, compute_dtype
         )
         owners = find_owners(self.stages)
         self._mirrors = find_mirrors(self.stages, owners)
         self.copy_shared_weights()  # Tied layers may declare different initial values.
         self.weights = {path: stage.variables[path] for path, stage in owners.items()}
-        self._stage_learners = [_build_learner(stage, learner, owners) for stage in self.stages]
+        self._stage_learners = [build_learner(stage, learner, owners) for stage in self.stages]
         self.slots = {
             name: slot for part in self._stage_learners for name, slot in part.slots.items()
         }
@@ -181,7 +182,8 @@ class Pipeline(Parameterized):
             dtypes than before.
           CellError: the last cell does not return what it must.
           PipelineError: a stage failed; no update was applied and the next step may run.
-          NonFiniteError: loss or gradient is not finite; no update was applied.
+          NonFiniteError: loss, gradient or the statistics of a layer with state are not finite; no
+            update was applied.
         """
         micro_batches = self._prepare(batch)
         self._is_clean = False
@@ -204,11 +206,7 @@ class Pipeline(Parameterized):
             return StepResult(step, math.nan, 0.0, 0.0, learning_rate, sums)
         scale = 1.0 / weight if weight else math.inf
         loss, grad_norm = sums["loss"] * scale, math.sqrt(sum(squares)) * scale
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise NonFiniteError(
-                f"Step {step}: loss {loss}, gradient norm {grad_norm}. No update was applied. "
-                "A lower learning rate, a longer warm-up, clip_global_norm or logit clipping helps."
-            )
+        _check_finite(step, loss, grad_norm, self.stages)
         factor = scale * clip_factor(grad_norm, self._learner.params.clip_global_norm)
         # The update ends on every stage also if it is interrupted: from here on the step is done.
         self.step = step
@@ -319,6 +317,25 @@ class Pipeline(Parameterized):
         return micro_batches
 
 
+def _check_finite(step: int, loss: float, grad_norm: float, stages: Sequence[Stage]) -> None:
+    """Refuses a step that would spoil weights or state.
+
+    Raises:
+      NonFiniteError: with what is not finite.
+    """
+    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+        raise NonFiniteError(
+            f"Step {step}: loss {loss}, gradient norm {grad_norm}. No update was applied. "
+            "A lower learning rate, a longer warm-up, clip_global_norm or logit clipping helps."
+        )
+    layers = [path for stage in stages for path in stage.state.not_finite()]
+    if layers:
+        raise NonFiniteError(
+            f"Step {step}: the statistics of {', '.join(layers)} are not finite, although loss "
+            "and gradient are. No update was applied. Look for huge values in the batch."
+        )
+
+
 def _check_devices(params: Pipeline.Params, devices: Sequence[str]) -> None:
     if len(devices) < params.num_devices():
         raise DeviceError(
@@ -356,38 +373,3 @@ def _plan(
         compute_dtype=compute_dtype.name,
         cell_seconds=cell_seconds,
     )
-
-
-def _build_stages(
-    plan: Plan,
-    cells: Mapping[str, Layer.Params],
-    devices: Sequence[str],
-    schedule: Schedule,
-    remat: Rematerialisation,
-    seed: int,
-    compute_dtype: tf.DType,
-) -> list[Stage]:
-    """The stages of a plan, each on the device that the schedule gives it."""
-    stages = []
-    for index, stage in enumerate(plan.stages):
-        device = devices[schedule.placement[index]]
-        with refusing_lack_of_memory(index, stage, device):
-            stages.append(
-                Stage(
-                    index,
-                    {name: cells[name] for name in stage.cells},
-                    device,
-                    seed=seed,
-                    is_last=index == len(plan.stages) - 1,
-                    compute_dtype=compute_dtype,
-                    remat=remat,
-                    splits_backward=index in schedule.split_stages,
-                )
-            )
-    return stages
-
-
-def _build_learner(stage: Stage, learner: Learner, owners: Mapping[str, Stage]) -> StageLearner:
-    """The learner of the weights that a stage owns."""
-    owned = {path: v for path, v in stage.trainable.items() if owners[path] is stage}
-    return StageLearner(stage, learner, owned)

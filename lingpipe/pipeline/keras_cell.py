@@ -36,7 +36,7 @@ class KerasCell:
 
     Attributes:
       layer: the pattern; it is left as it is.
-      inputs: nested specs of what it will be called with, as `build_pipeline` finds them.
+      inputs: nested specs of what it will be called with, as `pipeline_from_cells` finds them.
     """
 
     layer: keras.layers.Layer

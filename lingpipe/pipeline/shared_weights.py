@@ -4,6 +4,8 @@ The first stage that uses a weight owns it: there it has its optimiser slots and
 update. Other stages hold a mirror, so that their functions read it on their own device. After the
 last backward pass the mirrors' gradients are added to the owner's; after the update the owner's
 value is copied to the mirrors. The two uses thus read equal values in every step.
+
+State, such as BatchNorm's moving moments, is not shared over stages: `find_mirrors` refuses it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from lingpipe.base.layer import check_equal_declarations
+from lingpipe.base.layer import SharedWeightError, check_equal_declarations
 from lingpipe.pipeline.stage import Stage
 
 
@@ -57,8 +59,9 @@ def find_mirrors(stages: Sequence[Stage], owners: Mapping[str, Stage]) -> list[M
       owners: what `find_owners` found.
 
     Raises:
-      SharedWeightError: two stages declare the weight differently.
+      SharedWeightError: two stages declare the weight differently, or share a layer's state.
     """
+    _check_state_is_not_shared(stages)
     mirrors = [
         Mirror(path, owners[path], stage)
         for stage in stages
@@ -69,3 +72,20 @@ def find_mirrors(stages: Sequence[Stage], owners: Mapping[str, Stage]) -> list[M
         owned = mirror.owner.variables[mirror.path]
         check_equal_declarations(mirror.path, owned, mirror.holder.variables[mirror.path])
     return mirrors
+
+
+def _check_state_is_not_shared(stages: Sequence[Stage]) -> None:
+    """Refuses layers that follow one state from two stages.
+
+    Each would see its part of the statistics alone, and the copies would drift apart.
+    """
+    homes: dict[str, Stage] = {}
+    for stage in stages:
+        for path, layer in stage.state.layers.items():
+            home = homes.setdefault(path, stage)
+            if home is not stage:
+                raise SharedWeightError(
+                    f"{home.state.layers[path].path!r} on stage {home.index} and {layer.path!r} on "
+                    f"stage {stage.index} share the state at {path!r}; state stays on one stage. "
+                    "Put both on one stage by pipeline.partition, or let them not share weights."
+                )

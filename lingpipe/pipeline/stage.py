@@ -28,6 +28,7 @@ from lingpipe.pipeline.joint_graph import (
 )
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.rematerialise import Rematerialisation, rematerialise
+from lingpipe.pipeline.stage_state import StageState, Statistics
 
 # Every stage function ends with the step number and the micro-batch's first example.
 _MOMENT = (tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64))
@@ -51,6 +52,7 @@ class Stage:
       variables: path -> variable of every weight that the cells use.
       trainable: those of them that the learner moves.
       accumulators: path -> float32 sum of the gradients of the current mini-batch.
+      state: its layers with state, and what they reported in the current mini-batch.
       batch_keys: entries of the batch that its cells read.
     """
 
@@ -96,6 +98,7 @@ class Stage:
                 path: tf.Variable(tf.zeros_like(variable), trainable=False)
                 for path, variable in self.trainable.items()
             }
+        self.state = StageState(cell for cell in self.cells.values() if isinstance(cell, Layer))
         self.batch_keys = self._keys(list(self.cells))
         self._training: CutGraph
         self._inference: dict[Inference, tuple[Any, GraphFunction]] = {}
@@ -134,13 +137,15 @@ class Stage:
             floats = _floats(inputs)
             with tf.GradientTape() as tape:
                 tape.watch(floats)
-                outputs = self._traced_outputs(names, inputs, entries, flat[-2:], training=True)
+                outputs, statistics = self._traced_outputs(
+                    names, inputs, entries, flat[-2:], training=True
+                )
             ends = [outputs["loss"]] if self.is_last else _floats(outputs)
             given = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in ends]
             sources = [floats, list(self.trainable.values())]
             input_gradients, weight_gradients = tape.gradient(ends, sources, given)
             return Traced(
-                outputs=outputs,
+                outputs=(outputs, statistics),
                 output_gradients=given,
                 input_gradients=[
                     tf.zeros_like(tensor) if gradient is None else tf.convert_to_tensor(gradient)
@@ -152,7 +157,8 @@ class Stage:
         with tf.device(self.device), naming(self, "trace of its training pass"):
             flat = [*tf.nest.flatten(structure), *_MOMENT]
             self._training = trace_and_cut(joint, flat, split_backward=self._splits_backward)
-        return self._training.outputs
+            self.state.trace_update()
+        return self._training.outputs[0]
 
     def trace_inference(
         self, inference: Inference, inputs: Any, batch: Mapping[str, tf.TensorSpec]
@@ -163,7 +169,7 @@ class Stage:
 
         def forward(*flat: tf.Tensor) -> Any:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
-            return self._traced_outputs(names, inputs, entries, flat[-2:], training=False)
+            return self._traced_outputs(names, inputs, entries, flat[-2:], training=False)[0]
 
         with tf.device(self.device), naming(self, f"trace of its {inference.value} pass"):
             whole = trace(forward, [*tf.nest.flatten(structure), *_MOMENT])
@@ -179,12 +185,22 @@ class Stage:
         moment: Sequence[tf.Tensor],
         *,
         training: bool,
-    ) -> Any:
-        """The outputs of the cells, checked, as tensors that wait for the cells' side effects."""
-        outputs = with_effects(lambda: self._apply(names, inputs, batch, moment, training=training))
+    ) -> tuple[Any, list[tf.Tensor]]:
+        """The outputs of the cells, checked, as tensors that wait for the cells' side effects.
+
+        Beside them the vector of what layers with state report in training, if any does.
+        """
+
+        def apply() -> tuple[Any, list[tf.Tensor]]:
+            reports: list[Statistics] = []
+            outputs = self._apply(names, inputs, batch, moment, reports, training=training)
+            # Packed here, before gradients: what is computed again for those reports too late.
+            return outputs, self.state.pack(reports) if training else []
+
+        outputs, statistics = with_effects(apply)
         if self.is_last and len(names) == len(self.cells):
             _check_sums(outputs, stage_in_words(self, list(self.cells)[-1:]))
-        return outputs
+        return outputs, statistics
 
     def _apply(
         self,
@@ -192,10 +208,11 @@ class Stage:
         inputs: Any,
         batch: Mapping[str, tf.Tensor],
         moment: Sequence[tf.Tensor],
+        reports: list[Statistics],
         *,
         training: bool,
     ) -> Any:
-        """Applies the cells in order, rematerialised as asked."""
+        """Applies the cells in order, rematerialised as asked; `reports` gets what each reports."""
         step, first_example = moment
 
         def run(names: Sequence[str], cell_inputs: Any) -> Any:
@@ -209,11 +226,12 @@ class Stage:
                     compute_dtype=self._compute_dtype,
                     batch={key: batch[key] for key in cell.params.batch_keys()},
                 )
-                doing = f"trace of its {'training' if training else 'inference'} pass"
+                doing = f"trace of its {'training' if training else 'evaluation'} pass"
                 # The cell's name leads the names of its operations, in messages and profiles.
                 with naming(self, doing, [name]), tf.name_scope(_scope_name(name)):
                     cell_inputs = cell(cell_inputs, context)
                 _check_tensors(cell_inputs, stage_in_words(self, [name]))
+                reports.append(context.statistics)
             return cell_inputs
 
         if isinstance(inputs, tuple) and not inputs:
@@ -245,7 +263,9 @@ class Stage:
         with tf.device(self.device):
             flat = self._feeds(inputs, micro_batch, step, self.batch_keys)
             results = graph.forward(*flat)
-        outputs = tf.nest.pack_sequence_as(graph.outputs, results[: graph.num_outputs])
+            first = results[: graph.num_outputs]
+            outputs, statistics = tf.nest.pack_sequence_as(graph.outputs, first)
+            self.state.add(statistics)
         kept = [*results[graph.num_outputs :], *(flat[i] for i in graph.kept_inputs)]
         return outputs, kept
 

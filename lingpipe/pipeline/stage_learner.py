@@ -62,18 +62,20 @@ class StageLearner:
             return float(self._norm())
 
     def update(self, factor: float, learning_rate: float, step: int) -> None:
-        """Applies the accumulated gradients times `factor` and clears the accumulators."""
+        """Applies the accumulated gradients times `factor`, and the statistics; clears both."""
         with tf.device(self._stage.device):
             self._update(
                 tf.constant(factor, tf.float32),
                 tf.constant(learning_rate, tf.float32),
                 tf.constant(step, tf.int64),
             )
+            self._stage.state.update()
 
     def clear(self) -> None:
-        """Sets the accumulators to zero."""
+        """Sets the accumulators to zero and forgets the statistics."""
         with tf.device(self._stage.device):
             self._clear()
+        self._stage.state.clear()
 
 
 def _set_to_zero(accumulators: Mapping[str, tf.Variable]) -> None:

@@ -169,7 +169,7 @@ def test_what_a_layer_does_not_declare_it_says_when_asked() -> None:
         Plain.Params().build(Scope())(None, Context())
 
 
-@pytest.mark.parametrize("name", ("params", "path", "name", "variables"))
+@pytest.mark.parametrize("name", ("params", "path", "weights_path", "name", "variables"))
 def test_a_weight_or_child_may_not_take_a_name_that_layers_use(name: str) -> None:
     class Clash(Layer):
         class Params(Layer.Params):

@@ -17,6 +17,7 @@ from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec, Specs
 from lingpipe.layers.activation import Activation
 from lingpipe.layers.attention import CrossAttention, Masking, SelfAttention
+from lingpipe.layers.batch_norm import BatchNorm
 from lingpipe.layers.dropout import Dropout
 from lingpipe.layers.embedding import Embedding
 from lingpipe.layers.feed_forward import FeedForward
@@ -26,6 +27,7 @@ from lingpipe.layers.position import SinusoidalPosition
 from lingpipe.layers.softmax import LogitClipping, Softmax
 from lingpipe.layers.transformer import DecoderLayer, EncoderLayer, NormPosition
 from tasks.mt.model import SharedTables, TransformerModel
+from tests.pipeline.small_models import normalised_cells
 
 EXAMPLES, SOURCE, TARGET, DIM, VOCABULARY = 5, 4, 3, 8, 11
 
@@ -38,19 +40,25 @@ class Case:
       params: of the layer; dropout on where it has any, activations smooth.
       inputs: nested structure of arrays [5, ...]; None for a first cell.
       batch: what a cell reads from its context.
+      mixes_examples: True if in training an example's outputs depend on its micro-batch's others.
     """
 
     params: Layer.Params
     inputs: Any
     batch: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    mixes_examples: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class CellList:
-    """A model as cells, the last of which returns the loss, and a mini-batch for it."""
+    """A model as cells, the last of which returns the loss, and a mini-batch for it.
+
+    One that mixes examples, as in `Case`, equals one device that runs the same micro-batches.
+    """
 
     cells: Mapping[str, Layer.Params]
     batch: Mapping[str, np.ndarray]
+    mixes_examples: bool = False
 
 
 def specs_of(arrays: Any) -> Specs:
@@ -130,6 +138,12 @@ def _layer_cases() -> dict[str, Case]:
         "scaled_embedding": Case(embedding.copy(scale_by_sqrt_dim=True), ids(SOURCE, 1)),
         "position": Case(SinusoidalPosition.Params(model_dim=DIM), source),
         "layer_norm": Case(LayerNorm.Params(model_dim=DIM), source),
+        "batch_norm": Case(BatchNorm.Params(model_dim=DIM), source, mixes_examples=True),
+        "plain_batch_norm": Case(
+            BatchNorm.Params(model_dim=DIM, use_scale=False, use_bias=False),
+            normal(EXAMPLES, DIM),
+            mixes_examples=True,
+        ),
         "dropout": Case(Dropout.Params(rate=0.3), source),
         "feed_forward": Case(feed_forward.copy(model_dim=DIM), source),
         "self_attention": Case(attention.copy(model_dim=DIM), source),
@@ -181,5 +195,10 @@ CELL_LISTS: dict[str, CellList] = {
     "transformer": CellList(transformer_params().cells(), translation_batch()),
     "transformer_with_three_tables": CellList(
         transformer_params(shared_tables=SharedTables.none).cells(), translation_batch()
+    ),
+    "batch_norm": CellList(
+        normalised_cells(),
+        {"x": normal(EXAMPLES, SOURCE, 4), "y": normal(EXAMPLES, SOURCE, 4, key=2)},
+        mixes_examples=True,
     ),
 }

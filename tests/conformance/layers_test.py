@@ -176,19 +176,20 @@ def both_slopes(
 
 @every_case
 def test_an_example_is_treated_alike_in_every_micro_batch(case: Case) -> None:
-    built, inputs = build(case), tensors(case.inputs)
-    whole = built.run(inputs)
-    parts = [run_slice(built, inputs, start, end) for start, end in ((0, 2), (2, 5))]
+    """In training; in evaluation where training mixes the examples of a micro-batch."""
+    built, inputs, training = build(case), tensors(case.inputs), not case.mixes_examples
+    whole = built.run(inputs, training=training)
+    parts = [run_slice(built, inputs, start, end, training) for start, end in ((0, 2), (2, 5))]
     for all_rows, *slices in zip(*map(tf.nest.flatten, (whole, *parts)), strict=True):
         together = tf.concat(slices, axis=0) if all_rows.shape.rank else tf.add_n(slices)
         np.testing.assert_allclose(together, all_rows, rtol=1e-5, atol=1e-6)
 
 
-def run_slice(built: Built, inputs: Any, start: int, end: int) -> Any:
-    """The outputs for examples start to end of a training step."""
+def run_slice(built: Built, inputs: Any, start: int, end: int, training: bool) -> Any:
+    """The outputs for examples start to end."""
     batch = {key: value[start:end] for key, value in built.case.batch.items()}
     part = None if inputs is None else tf.nest.map_structure(lambda x: x[start:end], inputs)
-    return built.layer(part, built.context(batch, tf.float32, True, start))
+    return built.layer(part, built.context(batch, tf.float32, training, start))
 
 
 @every_case

@@ -15,18 +15,23 @@ from tests.pipeline.small_models import (
     reference_step,
 )
 
+NUM_MICRO_BATCHES = 3
+
 
 @functools.cache
 def on_one_device(name: str) -> Reference:
     model = CELL_LISTS[name]
-    return reference_step(model.cells, dict(model.batch))
+    count = NUM_MICRO_BATCHES if model.mixes_examples else 1
+    return reference_step(model.cells, dict(model.batch), num_micro_batches=count)
 
 
 @pytest.mark.parametrize("num_stages", (1, 2, 4))
 @pytest.mark.parametrize("name", CELL_LISTS)
 def test_a_model_in_stages_is_the_model_on_one_device(name: str, num_stages: int) -> None:
     model = CELL_LISTS[name]
-    pipeline = make_recorder(model.cells, num_stages, 3, micro_batch=specs_of(dict(model.batch)))
+    pipeline = make_recorder(
+        model.cells, num_stages, NUM_MICRO_BATCHES, micro_batch=specs_of(dict(model.batch))
+    )
     result = pipeline.train_step(model.batch)
     pipeline.close()
     expected = on_one_device(name)

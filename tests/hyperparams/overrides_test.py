@@ -215,7 +215,11 @@ def test_text_is_read_by_the_fields_type(path: str, text: str, value: object) ->
         ("is_causal", "FALSE", "must be true or false, not 'FALSE'"),
         ("is_causal", "yes", "must be true or false"),
         ("limit", "x", "limit must be None or a float such as"),
-        ("schedule", "gpip", r"must be one of gpipe, 1f1b, none, not 'gpip'; did you mean 'gpipe'"),
+        (
+            "schedule",
+            "gpip",
+            r"must be one of gpipe, 1f1b, none, not 'gpip' \(did you mean 'gpipe'",
+        ),
         ("schedule", "x", r"must be one of gpipe, 1f1b, none, not 'x'\.$"),
         ("sizes", "", r"sizes must not be empty text; write \[\] for an empty one"),
         ("sizes", "1,x", r"sizes\[1\] must be an int such as 16 or 16_384, not 'x'"),

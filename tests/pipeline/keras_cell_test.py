@@ -14,8 +14,8 @@ from lingpipe.errors import UserError
 from lingpipe.learner.learner import Learner
 from lingpipe.learner.optimizers import Momentum
 from lingpipe.learner.schedules import Constant
-from lingpipe.pipeline.build import build_pipeline
 from lingpipe.pipeline.builder import Pipeline
+from lingpipe.pipeline.from_cells import pipeline_from_cells
 
 RATE = 0.05
 SGD = Learner.Params(optimizer=Momentum.Params(momentum=0.0), schedule=Constant.Params(value=RATE))
@@ -37,7 +37,7 @@ def images(size: int = 6) -> np.ndarray:
 
 
 def pipeline_of(layers: Any, inputs: np.ndarray, num_stages: int = 2, seed: int = 0) -> Pipeline:
-    return build_pipeline(
+    return pipeline_from_cells(
         layers,
         square,
         batch_for(inputs),

@@ -1,7 +1,7 @@
 """Small cells and pipelines for the tests, and the reference that pipelines are held to.
 
 The reference is a plain `tf.GradientTape` over the same cells, called one after another on one
-device with the whole mini-batch.
+device with the whole mini-batch; or, for cells that mix examples, with one slice after the other.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from lingpipe.base.cost import Cost
 from lingpipe.base.initializers import constant, normal
 from lingpipe.base.layer import Layer, Scope, Weight
 from lingpipe.base.spec import Spec, Specs
+from lingpipe.layers.batch_norm import BatchNorm
 from lingpipe.learner.learner import Learner
 from lingpipe.learner.optimizers import Momentum, Optimizer
 from lingpipe.learner.schedules import Constant
 from lingpipe.pipeline.builder import Pipeline
+from lingpipe.pipeline.micro_batch import split_batch
 from tasks.mt.model import SharedTables, TransformerModel
 
 Batch = dict[str, np.ndarray]
@@ -48,19 +50,22 @@ class Cell(Layer):
             return tuple(self.keys)
 
         def cost(self, inputs: Specs, batch: Mapping[str, Spec] | None = None) -> Cost:
-            return Cost(1, None, 0)
+            return Cost(1, inputs, 0)
 
     params: Params
 
 
 class Source(Cell):
-    """None -> batch entry 'x' [B, ..., D]."""
+    """None -> batch entry 'x' [B, ..., D] in the compute dtype."""
 
     class Params(Cell.Params):
         keys = ["x"]
 
+        def cost(self, inputs: Specs, batch: Mapping[str, Spec] | None = None) -> Cost:
+            return Cost(1, (batch or {}).get("x"), 0)
+
     def __call__(self, inputs: None, context: Context) -> tf.Tensor:
-        return context.batch["x"]
+        return context.cast(context.batch["x"])
 
 
 class Dense(Cell):
@@ -92,6 +97,22 @@ class Scale(Cell):
 
     def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
         return inputs * context.cast(self.scale)
+
+
+class Norm(Cell):
+    """x [B, ..., D] -> BatchNorm of it."""
+
+    class Params(Cell.Params):
+        dim: int = 4
+        momentum: float = 0.9
+
+        def children(self) -> dict[str, Layer.Params]:
+            return {"norm": BatchNorm.Params(model_dim=self.dim, momentum=self.momentum)}
+
+    norm: BatchNorm
+
+    def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
+        return self.norm(inputs, context)
 
 
 class SquareLoss(Cell):
@@ -128,6 +149,18 @@ def dense_cells(count: int = 4) -> dict[str, Layer.Params]:
     """`count` cells: a source, dense layers and a loss."""
     layers = {f"dense_{i}": Dense.Params() for i in range(count - 2)}
     return {"source": Source.Params(), **layers, "loss": SquareLoss.Params()}
+
+
+def normalised_cells() -> dict[str, Layer.Params]:
+    """Six cells, two of them with the state of a BatchNorm."""
+    return {
+        "source": Source.Params(),
+        "norm_0": Norm.Params(),
+        "dense_0": Dense.Params(),
+        "norm_1": Norm.Params(),
+        "dense_1": Dense.Params(),
+        "loss": SquareLoss.Params(),
+    }
 
 
 def dense_batch(size: int, seed: int = 0) -> Batch:
@@ -210,30 +243,39 @@ class Reference:
 
 
 def reference_step(
-    cells: Cells, batch: Batch, *, step: int = 1, compute_dtype: tf.DType = tf.float32
+    cells: Cells,
+    batch: Batch,
+    *,
+    step: int = 1,
+    compute_dtype: tf.DType = tf.float32,
+    num_micro_batches: int = 1,
 ) -> Reference:
-    """One step of `cells` with the whole mini-batch under an eager tape."""
+    """One step of `cells` under an eager tape, with the whole mini-batch or slice after slice."""
     scope = Scope(seed=SEED)
     layers = [params.build(scope.child(name)) for name, params in cells.items()]
-    context = Context(
-        training=True,
-        step=step,
-        seed=SEED,
-        compute_dtype=compute_dtype,
-        batch={name: tf.constant(array) for name, array in batch.items()},
-    )
     weights = {path: v for path, v in scope.variables.items() if v.trainable}
-    with tf.GradientTape() as tape:
-        outputs: Any = None
-        for layer in layers:
-            outputs = layer(outputs, context)
-    zero = tf.UnconnectedGradients.ZERO
-    gradients = tape.gradient(outputs["loss"], weights, unconnected_gradients=zero)
-    weight = float(outputs["weight"])
-    return Reference(
-        {name: float(value) for name, value in outputs.items()},
-        {path: tf.convert_to_tensor(g).numpy() / weight for path, g in gradients.items()},
-    )
+    sums: dict[str, float] = {}
+    totals = {path: np.zeros(v.shape, np.float32) for path, v in weights.items()}
+    for micro_batch in split_batch(batch, num_micro_batches):
+        context = Context(
+            training=True,
+            step=step,
+            seed=SEED,
+            first_example=micro_batch.first_example,
+            compute_dtype=compute_dtype,
+            batch={name: tf.constant(array) for name, array in micro_batch.entries.items()},
+        )
+        with tf.GradientTape() as tape:
+            outputs: Any = None
+            for layer in layers:
+                outputs = layer(outputs, context)
+        zero = tf.UnconnectedGradients.ZERO
+        gradients = tape.gradient(outputs["loss"], weights, unconnected_gradients=zero)
+        for name, value in outputs.items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+        for path, gradient in gradients.items():
+            totals[path] += tf.convert_to_tensor(gradient).numpy()
+    return Reference(sums, {path: total / sums["weight"] for path, total in totals.items()})
 
 
 def assert_equal_arrays(

@@ -14,11 +14,14 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.__main__ import main
+from lingpipe.learner.optimizers import Adam
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.run_directory import RunDirectory
+from lingpipe.runtime.trainer import checkpoint_tensors
 from lingpipe.task.experiment import Experiment
 from tests.micro_run import command, environment, lingpipe, rows, train_arguments
+from tests.pipeline.small_models import dense_batch, make_learner, make_pipeline, normalised_cells
 
 Row = dict[str, Any]
 # What depends on the machine's mood.
@@ -244,6 +247,31 @@ def test_a_run_goes_on_with_any_number_of_stages(
     assert [row["step"] for row in rows(logdir / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
     assert RunDirectory(logdir).read_params().pipeline.num_stages == stages
     assert len((logdir / "plan.txt").read_text().splitlines()) == stages + 2
+
+
+def test_state_goes_on_from_a_checkpoint_with_any_number_of_stages(tmp_path: Path) -> None:
+    def pipeline(num_stages: int) -> Pipeline:
+        learner = make_learner(Adam.Params(epsilon=1e-3))
+        return make_pipeline(normalised_cells(), num_stages, 3, learner=learner)
+
+    before, store = pipeline(4), CheckpointStore(tmp_path)
+    before.train_step(dense_batch(7))
+    saved = store.save(1, checkpoint_tensors(before), {})
+    moving = [name for name in saved.tensors if "moving" in name]
+    assert sorted(moving) == [
+        f"weights/norm_{i}/norm/moving_{moment}" for i in (0, 1) for moment in ("mean", "variance")
+    ]
+    after = pipeline(1)
+    after.step = store.restore_into("last", checkpoint_tensors(after)).step
+    evaluated = before.evaluate_step(dense_batch(5, 1))
+    assert after.evaluate_step(dense_batch(5, 1)) == pytest.approx(evaluated, rel=1e-6)
+    for each in (before, after):
+        each.train_step(dense_batch(8, 2))
+        each.close()
+    for name, variable in checkpoint_tensors(before).items():
+        np.testing.assert_allclose(
+            checkpoint_tensors(after)[name], variable, rtol=1e-5, atol=1e-6, err_msg=name
+        )
 
 
 def test_a_run_that_is_done_says_so_and_changes_nothing(

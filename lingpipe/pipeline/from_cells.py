@@ -2,7 +2,7 @@
 
 import keras, tensorflow as tf
 from lingpipe.cluster.devices import stage_devices
-from lingpipe.pipeline.build import build_pipeline
+from lingpipe.pipeline.from_cells import pipeline_from_cells
 
 devices = stage_devices(2)  # Before TensorFlow computes anything.
 
@@ -11,7 +11,7 @@ def loss(logits, batch):
     return tf.reduce_sum(losses), tf.size(losses)
 
 layers = [keras.layers.Dense(512, "relu") for _ in range(6)] + [keras.layers.Dense(10)]
-pipeline = build_pipeline(layers, loss, {"inputs": x, "labels": y}, devices=devices,
+pipeline = pipeline_from_cells(layers, loss, {"inputs": x, "labels": y}, devices=devices,
                           num_stages=2, num_micro_batches=4)
 print(pipeline.train_step({"inputs": x, "labels": y}).loss)
 print(pipeline(x))
@@ -44,7 +44,7 @@ _OWN = (Layer.Params, InputCell, FunctionCell, ModuleCell, KerasCell)
 Loss = Callable[[Any, Mapping[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor]]
 
 
-def build_pipeline(
+def pipeline_from_cells(
     cells: Sequence[Any] | Mapping[str, Any],
     loss: Loss,
     example: Mapping[str, Any],
@@ -82,19 +82,8 @@ def build_pipeline(
         pipeline.override(name, value, text=isinstance(value, str))
     pipeline.validate()
     devices = devices or stage_devices(pipeline.num_devices())
-    arrays = {name: np.asarray(value) for name, value in example.items()}
-    if INPUT not in arrays:
-        raise CellError(
-            f"The batch has no entry {INPUT!r}, which the first cell hands on; it has "
-            f"{', '.join(map(repr, arrays)) or 'none'}."
-        )
-    if not arrays[INPUT].ndim:
-        raise CellError(f"{INPUT!r} is the scalar {arrays[INPUT]}; it needs examples along axis 0.")
-    rows = max(1, len(arrays[INPUT]) // pipeline.num_micro_batches)
-    micro_batch = {
-        name: Spec((rows, *array.shape[1:]), array.dtype.name) for name, array in arrays.items()
-    }
-    reads = tuple(name for name in arrays if name != INPUT)
+    micro_batch = _micro_batch(example, pipeline.num_micro_batches)
+    reads = tuple(name for name in micro_batch if name != INPUT)
     own = {INPUT: InputCell((INPUT,)), **_named_cells(cells), LOSS: _loss_cell(loss, reads)}
     constant = Constant.Params(value=1e-3)
     return pipeline.build(
@@ -105,6 +94,27 @@ def build_pipeline(
         seed=seed,
         compute_dtype=compute_dtype,
     )
+
+
+def _micro_batch(example: Mapping[str, Any], num_micro_batches: int) -> dict[str, Spec]:
+    """Specs of the entries of one micro-batch.
+
+    Raises:
+      CellError: there are no inputs, or something has no examples.
+    """
+    arrays = {name: np.asarray(value) for name, value in example.items()}
+    if INPUT not in arrays:
+        raise CellError(
+            f"The batch has no entry {INPUT!r}, which the first cell hands on; it has "
+            f"{', '.join(map(repr, arrays)) or 'none'}."
+        )
+    for name, array in arrays.items():
+        if not array.ndim:
+            raise CellError(f"{name!r} is the scalar {array}; it needs examples along dimension 0.")
+    rows = max(1, len(arrays[INPUT]) // num_micro_batches)
+    return {
+        name: Spec((rows, *array.shape[1:]), array.dtype.name) for name, array in arrays.items()
+    }
 
 
 def as_cell(thing: Any) -> Any:

@@ -14,9 +14,9 @@ from lingpipe.errors import UserError
 from lingpipe.learner.learner import Learner
 from lingpipe.learner.optimizers import Momentum
 from lingpipe.learner.schedules import Constant
-from lingpipe.pipeline.build import build_pipeline
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.foreign_cells import FunctionCell, ModuleCell
+from lingpipe.pipeline.from_cells import pipeline_from_cells
 from lingpipe.pipeline.rematerialise import Rematerialisation
 
 Batch = dict[str, np.ndarray]
@@ -61,7 +61,9 @@ def dense_layers() -> list[keras.layers.Layer]:
 
 def pipeline_of(cells: Any, **params: Any) -> Pipeline:
     devices = [f"/CPU:{index}" for index in range(4)]
-    return build_pipeline(cells, cross_entropy, batch_of(), learner=SGD, devices=devices, **params)
+    return pipeline_from_cells(
+        cells, cross_entropy, batch_of(), learner=SGD, devices=devices, **params
+    )
 
 
 def losses_of(pipeline: Pipeline, steps: int = 4) -> list[float]:
@@ -146,7 +148,7 @@ def test_predictions_keep_their_structure_and_leave_dropout_out() -> None:
         return tf.reduce_sum(state["twice"]), tf.size(batch["labels"])
 
     batch = batch_of(5)
-    pipeline = build_pipeline(
+    pipeline = pipeline_from_cells(
         cells, total, batch, devices=["/CPU:0", "/CPU:1"], num_stages=2, num_micro_batches=2
     )
     found = pipeline(batch["inputs"])
@@ -159,7 +161,7 @@ def test_a_prediction_without_examples_is_refused() -> None:
     def total(value: tf.Tensor, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
         return value, tf.ones([])
 
-    pipeline = build_pipeline(
+    pipeline = pipeline_from_cells(
         [tf.reduce_sum], total, {"inputs": np.ones(3, np.float32)}, devices=["/CPU:0"]
     )
     with pytest.raises(
@@ -206,7 +208,7 @@ def test_masks_differ_between_steps_micro_batches_and_cells() -> None:
 
     ones = {"inputs": np.ones((4, 64), np.float32)}
     cells = [drop, record, lambda values: tf.ones_like(values), drop, record]
-    pipeline = build_pipeline(cells, total, ones, devices=["/CPU:0"], num_micro_batches=2)
+    pipeline = pipeline_from_cells(cells, total, ones, devices=["/CPU:0"], num_micro_batches=2)
     for _ in range(2):
         pipeline.train_step(ones)
     pipeline.close()
@@ -250,14 +252,14 @@ def test_what_can_be_no_cell_is_refused_in_words(cells: Callable[[], Any], words
 
 def test_a_loss_without_its_weight_is_refused() -> None:
     with pytest.raises(UserError, match="must return a sum and its weight, not"):
-        build_pipeline(
+        pipeline_from_cells(
             [lambda inputs: inputs], lambda *_: tf.zeros([]), batch_of(), devices=["/CPU:0"]
         )
 
 
 def test_a_batch_without_inputs_is_refused() -> None:
     with pytest.raises(UserError, match="no entry 'inputs', .* it has 'x'"):
-        build_pipeline([], cross_entropy, {"x": np.zeros(3)}, devices=["/CPU:0"])
+        pipeline_from_cells([], cross_entropy, {"x": np.zeros(3)}, devices=["/CPU:0"])
 
 
 def test_a_misspelt_field_is_refused_with_the_nearest() -> None:
