@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
+from lingpipe.hyperparams import ParamsError
 from lingpipe.layers.checks import check_size
 from lingpipe.metrics.mean import mean, perplexity
 from lingpipe.metrics.table import PairScores, averages, table_text
@@ -42,10 +43,21 @@ class TranslationTask(Task):
     params: Params
 
     def __init__(self, params: Params, *, input_params: ParallelInput.Params) -> None:
-        """Hands the vocabulary's size down to the model."""
+        """Hands the vocabulary's size down to the model.
+
+        Raises:
+          ParamsError: the model names another one.
+        """
         super().__init__(params, input_params=input_params)
+        size = input_params.vocabulary_size
+        is_named = "vocabulary_size" not in params.model.required_fields()
+        if is_named and params.model.vocabulary_size != size:
+            raise ParamsError(
+                f"task.model.vocabulary_size ({params.model.vocabulary_size}) must be that of the "
+                f"input ({size}), which hands it down; set input.vocabulary_size instead."
+            )
         self._tokens_per_batch = input_params.tokens_per_batch
-        self.model = params.model.copy(vocabulary_size=input_params.vocabulary_size)
+        self.model = params.model.copy(vocabulary_size=size)
 
     def cells(self) -> dict[str, Layer.Params]:
         """Embeddings, encoder, decoder and softmax."""

@@ -31,6 +31,18 @@ def task(tokens_per_batch: int = 1024, vocabulary_size: int = 400) -> Translatio
     return cast(TranslationTask, params.build(input_params=input_params))
 
 
+def test_a_vocabulary_of_another_size_than_the_input_s_is_refused() -> None:
+    data = TranslationInput.Params(vocabulary_size=400)
+    for size in (400, 5):
+        params = TranslationTask.Params(model=TransformerModel.Params(vocabulary_size=size))
+        if size == 400:
+            built = cast(TranslationTask, params.build(input_params=data))
+            assert built.model.vocabulary_size == 400
+        else:
+            with pytest.raises(ParamsError, match=r"size \(5\) must be .* the input \(400\)"):
+                params.build(input_params=data)
+
+
 @pytest.fixture(scope="module")
 def evaluation(micro_run: Path) -> Evaluation:
     trained, run = open_run(micro_run, "last")
