@@ -1,20 +1,22 @@
 """A pipeline from a plain list: what a user without a task and a trainer needs.
 
-import keras, tensorflow as tf
-from lingpipe.cluster.devices import stage_devices
-from lingpipe.pipeline.from_cells import pipeline_from_cells
+    import keras, tensorflow as tf
+    from lingpipe.cluster.devices import stage_devices
+    from lingpipe.pipeline.from_cells import pipeline_from_cells
 
-devices = stage_devices(2)  # Before TensorFlow computes anything.
+    devices = stage_devices(2)  # Before TensorFlow computes anything.
 
-def loss(logits, batch):
-    losses = keras.losses.sparse_categorical_crossentropy(batch["labels"], logits, True)
-    return tf.reduce_sum(losses), tf.size(losses)
+    def loss(logits, batch):
+        losses = keras.losses.sparse_categorical_crossentropy(batch["labels"], logits, True)
+        return tf.reduce_sum(losses), tf.size(losses)
 
-layers = [keras.layers.Dense(512, "relu") for _ in range(6)] + [keras.layers.Dense(10)]
-pipeline = pipeline_from_cells(layers, loss, {"inputs": x, "labels": y}, devices=devices,
-                          num_stages=2, num_micro_batches=4)
-print(pipeline.train_step({"inputs": x, "labels": y}).loss)
-print(pipeline(x))
+    layers = [keras.layers.Dense(512, "relu") for _ in range(6)] + [keras.layers.Dense(10)]
+    pipeline = pipeline_from_cells(layers, loss, {"inputs": x, "labels": y}, devices=devices,
+                                   num_stages=2, num_micro_batches=4)
+    print(pipeline.train_step({"inputs": x, "labels": y}).loss)
+    print(pipeline(x))
+
+Cells are numbered, or named by a mapping; their weights lie under those names.
 """
 
 from __future__ import annotations

@@ -79,6 +79,7 @@ class Progress:
         traceback: TracebackType | None,
     ) -> None:
         """Leaves the bar where it stands."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        with self._or_silence():
+            if self._bar is not None:
+                self._bar.close()
+        self._bar = None

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from lingpipe.errors import UserError
-from lingpipe.pipeline.schedule import ScheduleError
+from lingpipe.pipeline.schedule import Schedule, ScheduleError
 from tests.pipeline.drawn_schedules import make_action, make_schedule_of
 
 TWO_STAGES_A_DEVICE = make_schedule_of(
@@ -108,5 +108,7 @@ def test_what_cannot_run_is_refused_in_words(rows: tuple[str, ...], words: str) 
 
 
 @pytest.mark.parametrize("schedule", (TWO_STAGES_A_DEVICE, CUT_IN_TWO), ids=str)
-def test_what_can_run_is_not_refused(schedule: object) -> None:
-    schedule.validate()  # type: ignore[attr-defined]
+def test_what_can_run_is_not_refused_and_runs_every_action_once(schedule: Schedule) -> None:
+    schedule.validate()
+    ran = [action for slot in schedule.slots() for action in slot.values()]
+    assert sorted(map(repr, ran)) == sorted(repr(a) for row in schedule.rows for a in row)

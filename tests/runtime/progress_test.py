@@ -38,16 +38,23 @@ def test_a_log_gets_a_line_every_ten_seconds_and_the_last_step(clock: list[float
 class Lost(io.StringIO):
     """A stream whose reader has gone, or whose disk is full."""
 
+    attempts = 0
+
     def write(self, text: str) -> int:
+        self.attempts += 1
         raise BrokenPipeError(32, "Broken pipe")
 
 
 def test_a_reader_that_has_gone_does_not_end_the_run(clock: list[float]) -> None:
-    with Progress(0, 3, stream=Lost()) as progress:
+    stream, steps = Lost(), []
+    with Progress(0, 3, stream=stream) as progress:
         for step in range(1, 4):
             clock[0] += 11
             progress.advance(step, 1.0)
             progress.note("saved")
+            steps.append(step)
+    assert steps == [1, 2, 3]
+    assert stream.attempts == 1  # It is not tried again.
 
 
 def test_a_terminal_gets_a_bar_with_the_loss() -> None:
