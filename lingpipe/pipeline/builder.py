@@ -31,16 +31,17 @@ from lingpipe.learner.clipping import clip_factor
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.errors import CellError
 from lingpipe.pipeline.executor import Executor
+from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.joining import add_up, join_predictions
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch, split_batch
 from lingpipe.pipeline.plan import PartitionCosts, Plan, make_plan
 from lingpipe.pipeline.profile import measure_cells
-from lingpipe.pipeline.rematerialise import Rematerialisation
+from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_device_fault
 from lingpipe.pipeline.shared_weights import find_mirrors, find_owners
-from lingpipe.pipeline.signature import check_entries, widen_signature
-from lingpipe.pipeline.stage import Inference, Stage
+from lingpipe.pipeline.stage import Stage
+from lingpipe.pipeline.stage_traces import StageTraces
 from lingpipe.pipeline.stages import build_learner, build_stages
 
 
@@ -89,6 +90,8 @@ class Pipeline(Parameterized):
         num_micro_batches: int = 1  # M: slices of a mini-batch that are in flight together.
         schedule: ScheduleKind = ScheduleKind.gpipe  # Order of forwards and backwards.
         remat: Rematerialisation = Rematerialisation.none  # Activations computed again.
+        # For debugging: compares what is computed again with what it was, bit for bit.
+        verify_recompute: bool = False
         partition: list[int] | None = None  # Cells of each stage; None balances by cost.
         # By what to balance: analytic (FLOPs), or measured (seconds; each cell is run alone first).
         partition_costs: PartitionCosts = PartitionCosts.analytic
@@ -107,6 +110,10 @@ class Pipeline(Parameterized):
             fault = stages_per_device_fault(self.schedule, self.num_stages, self.stages_per_device)
             if fault:
                 yield "stages_per_device", fault
+
+        def keeping(self) -> Keeping:
+            """What stages keep from their forward to their backward passes."""
+            return Keeping(self.remat, verify=self.verify_recompute)
 
         def num_devices(self) -> int:
             """Number of devices that the stages need."""
@@ -153,13 +160,11 @@ class Pipeline(Parameterized):
         self.plan = _plan(params, cells, micro_batch, devices[0], seed, compute_dtype, cell_seconds)
         self.step = 0
         self._learner = learner
-        self._signature = dict(signature or {})
-        self._is_traced: set[Inference | None] = set()
         self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
         schedule = self._schedule(params.num_micro_batches)
         self.stages = build_stages(
-            self.plan, cells, devices, schedule, params.remat, seed, compute_dtype
+            self.plan, cells, devices, schedule, params.keeping(), seed, compute_dtype
         )
         owners = find_owners(self.stages)
         self._mirrors = find_mirrors(self.stages, owners)
@@ -169,6 +174,7 @@ class Pipeline(Parameterized):
         self.slots = {
             name: slot for part in self._stage_learners for name, slot in part.slots.items()
         }
+        self._traces = StageTraces(self.stages, signature or {}, micro_batch)
         self._executor = Executor(self.stages, schedule.placement)
 
     def train_step(self, batch: Mapping[str, np.ndarray]) -> StepResult:
@@ -294,22 +300,7 @@ class Pipeline(Parameterized):
         accumulators hold parts of gradients and copies of shared weights may be old.
         """
         micro_batches = split_batch(batch, self.params.num_micro_batches)
-        entries = micro_batches[0].entries
-        takes_part = inference or Inference.evaluation
-        check_entries(self.stages, entries, takes_part)
-        read = dict.fromkeys(key for stage in self.stages for key in stage.keys(takes_part))
-        widened = widen_signature(self._signature, {key: entries[key] for key in read})
-        if widened != self._signature:
-            self._signature = widened
-            self._is_traced.clear()
-        if inference not in self._is_traced:
-            outputs: object = ()
-            for stage in self.stages:
-                if inference is None:
-                    outputs = stage.trace_training(outputs, self._signature)
-                else:
-                    outputs = stage.trace_inference(inference, outputs, self._signature)
-            self._is_traced.add(inference)
+        self._traces.cover(micro_batches[0].entries, inference)
         if not self._is_clean:
             self._executor.each(lambda stage: self._stage_learners[stage.index].clear(), "clearing")
             self.copy_shared_weights()

@@ -17,6 +17,7 @@ from lingpipe.errors import UserError
 from lingpipe.pipeline.plan import StagePlan, first_and_last
 
 if TYPE_CHECKING:
+    from lingpipe.pipeline.residuals import Residuals
     from lingpipe.pipeline.stage import Stage
 
 
@@ -54,6 +55,21 @@ def refusing_lack_of_memory(index: int, plan: StagePlan, device: str) -> Iterato
             "optimiser's slots not counted. Use more stages or a smaller model; `lingpipe plan` "
             "shows sizes without building them."
         ) from error
+
+
+def refuse_lack_of_room(stage: Stage, residuals: Residuals) -> None:
+    """Refuses a limit within which not even the least can be kept.
+
+    Raises:
+      DeviceMemoryError: with the arithmetic.
+    """
+    if residuals.kept_bytes > residuals.limit:
+        raise DeviceMemoryError(
+            f"{stage_in_words(stage)} must keep {residuals.least_bytes:,} bytes of a micro-batch "
+            f"between its passes, whatever is computed again; pipeline.device_memory leaves "
+            f"{max(0, int(residuals.limit)):,}. Use more or smaller micro-batches, more stages, "
+            "or schedule 1f1b, which holds fewer micro-batches."
+        )
 
 
 @contextlib.contextmanager

@@ -11,15 +11,16 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
 from lingpipe.pipeline.errors import naming
+from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.schedule import Action, Phase, Schedule
-from lingpipe.pipeline.stage import Inference, Stage
+from lingpipe.pipeline.stage import Stage
 
 Result = TypeVar("Result")
 
@@ -256,7 +257,7 @@ class _Walk:
         # For each stage and micro-batch what its next phase needs of the one before.
         self._kept: dict[tuple[int, int], list[tf.Tensor]] = {}
 
-    def walk(self, row: Iterable[Action]) -> None:
+    def walk(self, row: Sequence[Action]) -> None:
         """Takes every action in turn; ends early, without raising, when the step has failed."""
         phases = {
             Phase.forward: self._forward,
@@ -264,7 +265,12 @@ class _Walk:
             Phase.backward_input: self._backward_input,
             Phase.backward_weight: self._backward_weight,
         }
+        stages = [self._stages[index] for index in dict.fromkeys(action.stage for action in row)]
         try:
+            if self._inference is None:
+                for stage in stages:
+                    with naming(stage, "casts of its weights"):
+                        stage.start_step()
             for action in row:
                 stage, m = self._stages[action.stage], action.micro_batch
                 with naming(stage, f"{action.phase.name} pass of micro-batch {m}"):
@@ -277,6 +283,8 @@ class _Walk:
             self._boxes.fail(failure)
         finally:
             self._kept.clear()
+            for stage in stages:
+                stage.end_step()
 
     def _forward(self, stage: Stage, m: int) -> None:
         index = stage.index

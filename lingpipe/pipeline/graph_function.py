@@ -12,10 +12,13 @@ would need every gradient of a weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+# Operations that TensorFlow marks as stateful although nobody misses them if they do not run.
+READS = ("VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 
 
 class GraphFunction:
@@ -52,9 +55,55 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> A
     return tf.compat.v1.wrap_function(function, list(signature))
 
 
+def with_shapes(whole: Any, specs: Sequence[tf.TensorSpec]) -> dict[str, tf.Operation]:
+    """The operations of a traced function by name, with the shapes that they have for some inputs.
+
+    Args:
+      whole: what `trace` returned.
+      specs: of its own inputs, the first ones, without unknown dimensions.
+
+    Returns:
+      name -> operation of a copy of its graph. Where shapes depend on values, or on placeholders
+      that are no inputs, they stay open.
+    """
+    num_own = len(whole.inputs) - len(whole.captured_inputs)
+    definition = whole.graph.as_graph_def()
+    own = whole.inputs[: len(specs)]
+    given: dict[str, tf.Operation] = {}
+
+    def run(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        given.update({tensor.op.name: x.op for tensor, x in zip(own, inputs, strict=True)})
+        mapped = {tensor.name: value for tensor, value in zip(own, inputs, strict=True)}
+        captured = zip(whole.inputs[num_own:], whole.captured_inputs, strict=True)
+        mapped |= {inner.name: tf.convert_to_tensor(outer) for inner, outer in captured}
+        tf.graph_util.import_graph_def(definition, mapped, name="shaped")
+        return []
+
+    operations = trace(run, specs).graph.get_operations()
+    return {op.name.removeprefix("shaped/"): op for op in operations} | given
+
+
 def inputs_of(operation: tf.Operation) -> list[tf.Tensor]:
     """The tensors that an operation reads, `IdentityN` seen through."""
     return [origin(tensor) for tensor in operation.inputs]
+
+
+def sources_of(operation: tf.Operation) -> list[tf.Operation]:
+    """The operations whose results it reads, `IdentityN` seen through."""
+    return [tensor.op for tensor in inputs_of(operation)]
+
+
+def ancestors_of(ends: Iterable[tf.Tensor]) -> set[tf.Operation]:
+    """All operations that the given tensors need, those that make them included."""
+    seen: set[tf.Operation] = set()
+    waiting = [origin(tensor).op for tensor in ends]
+    while waiting:
+        operation = waiting.pop()
+        if operation not in seen:
+            seen.add(operation)
+            waiting += sources_of(operation)
+            waiting += list(operation.control_inputs)
+    return seen
 
 
 def origin(tensor: tf.Tensor) -> tf.Tensor:
@@ -69,6 +118,8 @@ def part_of_graph(
     feeds: Sequence[tf.Tensor],
     fetches: Sequence[tf.Tensor],
     already_run: Collection[tf.Operation] = (),
+    *,
+    waits: Mapping[tf.Operation, tf.Operation] | None = None,
 ) -> GraphFunction:
     """The part of a traced function that leads from `feeds` to `fetches`.
 
@@ -77,6 +128,7 @@ def part_of_graph(
       feeds: tensors of its graph that the new function is given.
       fetches: tensors of its graph that it returns.
       already_run: operations for which the part need not wait where no value is read from them.
+      waits: operation -> another one that must have run before it does, where the part holds both.
     """
     feeds, fetches = ([origin(tensor) for tensor in ends] for ends in (feeds, fetches))
     needed, read = _between(feeds, fetches, already_run)
@@ -87,7 +139,9 @@ def part_of_graph(
         if inner.op.name in needed
     }
     given_from_outside = {name.partition(":")[0] for name in captured}
-    definition = _restricted(whole.graph.as_graph_def(), needed - given_from_outside)
+    names = needed - given_from_outside
+    first = {after.name: before.name for after, before in (waits or {}).items()}
+    definition = _restricted(whole.graph.as_graph_def(), names, first)
 
     def run(*inputs: tf.Tensor) -> list[tf.Tensor]:
         known = {tensor.name: value for tensor, value in zip(feeds, inputs, strict=True)}
@@ -128,7 +182,9 @@ def _between(
     return needed, read
 
 
-def _restricted(definition: tf.compat.v1.GraphDef, names: Collection[str]) -> tf.compat.v1.GraphDef:
+def _restricted(
+    definition: tf.compat.v1.GraphDef, names: Collection[str], waits: Mapping[str, str]
+) -> tf.compat.v1.GraphDef:
     """The nodes called `names`, with control inputs from each other alone, past any IdentityN."""
     restricted = tf.compat.v1.GraphDef(versions=definition.versions, library=definition.library)
     passed_on = {
@@ -149,6 +205,8 @@ def _restricted(definition: tf.compat.v1.GraphDef, names: Collection[str]) -> tf
             while name in passed_on:
                 name = passed_on[name]
             inputs[i] = name
+        if waits.get(node.name) in names:
+            inputs.append(f"^{waits[node.name]}")
         if inputs != list(node.input):
             del copy.input[:]
             copy.input.extend(inputs)

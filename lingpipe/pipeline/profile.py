@@ -28,7 +28,7 @@ from lingpipe.base.spec import Spec
 from lingpipe.pipeline.errors import naming, refusing_lack_of_memory
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch
 from lingpipe.pipeline.plan import StagePlan
-from lingpipe.pipeline.rematerialise import Rematerialisation
+from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.stage import Stage
 
 # Runs before those that count, and of these: at least so many, more while they take less time
@@ -87,7 +87,7 @@ def measure_cells(
                     seed=seed,
                     is_last=is_last,
                     compute_dtype=compute_dtype,
-                    remat=remat,
+                    keeping=_keeping(remat, is_last),
                 )
             measured[case] = _measure(stage, inputs, read)
             del stage
@@ -127,6 +127,7 @@ def device_in_words(device: str) -> str:
 def _measure(stage: Stage, inputs: Any, micro_batch: MicroBatch) -> tuple[float, Any]:
     """Median seconds of both passes, and the outputs."""
     stage.trace_training(_specs(inputs), _specs(micro_batch.entries))
+    stage.start_step()
     with naming(stage, "trial run that measures it, alone on a stage"):
         for _ in range(_WARM_UPS):
             outputs, _ = _run(stage, inputs, micro_batch)
@@ -146,6 +147,12 @@ def _run(stage: Stage, inputs: Any, micro_batch: MicroBatch) -> tuple[Any, float
     stage.backward(kept, [tf.ones_like(end) for end in ends if end.dtype.is_floating])
     tf.test.experimental.sync_devices()
     return outputs, time.perf_counter() - start
+
+
+def _keeping(remat: Rematerialisation, is_last: bool) -> Keeping:
+    """What a cell keeps when it is measured; what auto will choose is not known yet."""
+    is_fixed = not is_last and remat is not Rematerialisation.auto
+    return Keeping(remat) if is_fixed else Keeping()
 
 
 def _entries_read(

@@ -23,6 +23,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import itertools
 
 from lingpipe.errors import UserError
 
@@ -105,6 +106,18 @@ class Schedule:
         """The stages whose backward pass is cut into I and W."""
         halves = (Phase.backward_input, Phase.backward_weight)
         return frozenset(a.stage for row in self.rows for a in row if a.phase in halves)
+
+    def alternates(self, stage: int) -> bool:
+        """Whether on its device each forward of a stage is followed at once by its backward."""
+        row = self.rows[self.placement[stage]]
+        backwards = (Phase.backward, Phase.backward_input)
+        return all(
+            after.phase in backwards and after.stage == stage and after.micro_batch == m
+            for (phase, of, m), after in (
+                ((a.phase, a.stage, a.micro_batch), b) for a, b in itertools.pairwise(row)
+            )
+            if phase is Phase.forward and of == stage
+        )
 
     def needs(self, action: Action) -> list[Action]:
         """The actions that must end before this one starts."""

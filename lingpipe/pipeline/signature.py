@@ -13,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.pipeline.errors import stage_in_words
+from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.micro_batch import BatchError
-from lingpipe.pipeline.stage import Inference, Stage
+from lingpipe.pipeline.stage import Stage
 
 
 def check_entries(

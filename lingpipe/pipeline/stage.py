@@ -6,39 +6,27 @@ each traced once. It knows neither its neighbours nor the schedule, nor the opti
 
 from __future__ import annotations
 
-import enum
-import functools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.base.context import Context
 from lingpipe.base.layer import Layer, Scope
-from lingpipe.pipeline.errors import CellError, naming, stage_in_words
+from lingpipe.pipeline.cell_calls import CellCalls, check_sums
+from lingpipe.pipeline.effects import accumulate_all, with_effects
+from lingpipe.pipeline.errors import naming, refuse_lack_of_room, stage_in_words
 from lingpipe.pipeline.graph_function import GraphFunction, trace
-from lingpipe.pipeline.joint_graph import (
-    CutGraph,
-    Traced,
-    accumulate_all,
-    trace_and_cut,
-    with_effects,
-)
+from lingpipe.pipeline.inference import Inference
+from lingpipe.pipeline.joint_graph import CutGraph, Traced, TracedCell, trace_and_cut
 from lingpipe.pipeline.micro_batch import MicroBatch
-from lingpipe.pipeline.rematerialise import Rematerialisation, rematerialise
-from lingpipe.pipeline.stage_state import StageState, Statistics
+from lingpipe.pipeline.recompute_check import RecomputeCheck
+from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
+from lingpipe.pipeline.residuals import ResidualChooser, Residuals
+from lingpipe.pipeline.stage_state import StageState
 
 # Every stage function ends with the step number and the micro-batch's first example.
 _MOMENT = (tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64))
-
-
-class Inference(enum.Enum):
-    """A forward pass without dropout, and how far it goes."""
-
-    evaluation = "evaluation"  # All cells: the sums that the last one returns.
-    prediction = "prediction"  # All but the last cell, the loss: what that is given.
 
 
 class Stage:
@@ -54,6 +42,7 @@ class Stage:
       accumulators: path -> float32 sum of the gradients of the current mini-batch.
       state: its layers with state, and what they reported in the current mini-batch.
       batch_keys: entries of the batch that its cells read.
+      residuals: what was chosen to be kept, if anything is chosen and training has been traced.
     """
 
     def __init__(
@@ -65,7 +54,7 @@ class Stage:
         seed: int,
         is_last: bool,
         compute_dtype: tf.DType = tf.float32,
-        remat: Rematerialisation = Rematerialisation.none,
+        keeping: Keeping | None = None,
         splits_backward: bool = False,
     ) -> None:
         """Builds the cells and their accumulators on `device`.
@@ -77,8 +66,7 @@ class Stage:
           seed: the run's seed.
           is_last: True for the stage that returns the loss.
           compute_dtype: dtype of activations.
-          remat: what to keep. On the last stage input gradients follow the forward pass at once,
-            so that computing again would save nothing: it always keeps all.
+          keeping: what to keep between the passes; None for all.
           splits_backward: True if `backward_input` and `backward_weight` will be called, and not
             `backward`.
         """
@@ -88,7 +76,10 @@ class Stage:
         self.variables: dict[str, tf.Variable] = {}
         self._seed = seed
         self._compute_dtype = compute_dtype
-        self._remat = Rematerialisation.none if is_last else remat
+        self._keeping = keeping or Keeping()
+        self._check = RecomputeCheck() if self._keeping.verify else None
+        self.residuals: Residuals | None = None
+        self.typical_outputs: Any = None
         self._splits_backward = splits_backward
         with tf.device(device):
             scope = Scope(seed=seed, variables=self.variables)
@@ -101,6 +92,7 @@ class Stage:
         self.state = StageState(cell for cell in self.cells.values() if isinstance(cell, Layer))
         self.batch_keys = self._keys(list(self.cells))
         self._training: CutGraph
+        self._step_constants: list[tf.Tensor] = []
         self._inference: dict[Inference, tuple[Any, GraphFunction]] = {}
 
     def names(self, inference: Inference) -> list[str]:
@@ -118,47 +110,82 @@ class Stage:
 
     # ---------------------------------------------------------------- tracing
 
-    def trace_training(self, inputs: Any, batch: Mapping[str, tf.TensorSpec]) -> Any:
+    def trace_training(
+        self,
+        inputs: Any,
+        batch: Mapping[str, tf.TensorSpec],
+        typical: tuple[Any, Mapping[str, tf.TensorSpec]] | None = None,
+    ) -> Any:
         """Traces forward and backward; returns the nested `tf.TensorSpec` of the outputs.
 
         Args:
           inputs: nested specs of what the previous stage sends; `()` for the first stage.
           batch: specs of the batch entries; unknown dimensions stay open.
+          typical: both for a typical micro-batch, every dimension known; where what is kept is
+            chosen (`Rematerialisation.auto`), it is chosen for these.
 
         Raises:
           PipelineError: a cell cannot be traced.
           CellError: the last cell does not return what it must.
         """
         structure = (inputs, {key: batch[key] for key in self.batch_keys})
-        names = list(self.cells)
 
         def joint(*flat: tf.Tensor) -> Traced:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
-            floats = _floats(inputs)
-            with tf.GradientTape() as tape:
-                tape.watch(floats)
-                outputs, statistics = self._traced_outputs(
-                    names, inputs, entries, flat[-2:], training=True
-                )
-            ends = [outputs["loss"]] if self.is_last else _floats(outputs)
-            given = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in ends]
-            sources = [floats, list(self.trainable.values())]
-            input_gradients, weight_gradients = tape.gradient(ends, sources, given)
-            return Traced(
-                outputs=(outputs, statistics),
-                output_gradients=given,
-                input_gradients=[
-                    tf.zeros_like(tensor) if gradient is None else tf.convert_to_tensor(gradient)
-                    for tensor, gradient in zip(floats, input_gradients, strict=True)
-                ],
-                done=accumulate_all(list(self.accumulators.values()), weight_gradients),
-            )
+            return self._joint(inputs, entries, flat[-2:])
 
+        chooser = self._chooser(typical)
         with tf.device(self.device), naming(self, "trace of its training pass"):
             flat = [*tf.nest.flatten(structure), *_MOMENT]
-            self._training = trace_and_cut(joint, flat, split_backward=self._splits_backward)
+            self._training = trace_and_cut(
+                joint, flat, split_backward=self._splits_backward, choose_residuals=chooser
+            )
             self.state.trace_update()
+        if chooser:
+            self.residuals = chooser.chosen
+            refuse_lack_of_room(self, chooser.chosen)
+            self.typical_outputs = tf.nest.pack_sequence_as(
+                self._training.outputs[0], chooser.output_specs
+            )
         return self._training.outputs[0]
+
+    def _joint(
+        self, inputs: Any, entries: Mapping[str, tf.Tensor], moment: Sequence[tf.Tensor]
+    ) -> Traced:
+        """Forward and backward pass in the graph under construction."""
+        floats = _floats(inputs)
+        names = list(self.cells)
+        if self._check:
+            self._check.clear()
+        calls = self._calls(training=True)
+        with tf.GradientTape() as tape:
+            tape.watch(floats)
+            outputs, statistics = self._traced_outputs(calls, names, inputs, entries, moment)
+            if self._check and self._chooses:
+                self._check.double()
+        made = calls.made if self._chooses else []
+        ends = [outputs["loss"]] if self.is_last else _floats(outputs)
+        given = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in ends]
+        sources = [floats, self.trainable, [_floats(call.outputs) for call in made]]
+        of_inputs, of_weights, of_cells = tape.gradient(ends, sources, given)
+        early = self._early_weights()
+        done_early = _accumulate(self, of_weights, early) if early else None
+        done = _accumulate(self, of_weights, self.trainable.keys() - early)
+        return Traced(
+            outputs=(outputs, statistics),
+            output_gradients=given,
+            input_gradients=[
+                tf.zeros_like(tensor) if gradient is None else tf.convert_to_tensor(gradient)
+                for tensor, gradient in zip(floats, of_inputs, strict=True)
+            ],
+            done=self._check.first_fault(done) if self._check else done,
+            done_early=done_early,
+            cells=[
+                TracedCell(call.operations, gradients)
+                for call, gradients in zip(made, of_cells, strict=True)
+            ],
+            checked=self._check.pairs() if self._check else (),
+        )
 
     def trace_inference(
         self, inference: Inference, inputs: Any, batch: Mapping[str, tf.TensorSpec]
@@ -169,7 +196,8 @@ class Stage:
 
         def forward(*flat: tf.Tensor) -> Any:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
-            return self._traced_outputs(names, inputs, entries, flat[-2:], training=False)[0]
+            calls = self._calls(training=False)
+            return self._traced_outputs(calls, names, inputs, entries, flat[-2:])[0]
 
         with tf.device(self.device), naming(self, f"trace of its {inference.value} pass"):
             whole = trace(forward, [*tf.nest.flatten(structure), *_MOMENT])
@@ -177,14 +205,18 @@ class Stage:
         self._inference[inference] = (outputs, GraphFunction(whole))
         return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), outputs)
 
+    def _calls(self, *, training: bool) -> CellCalls:
+        """Takes the calls of a new trace."""
+        check = self._check if training else None
+        return CellCalls(self, self._seed, training, self._compute_dtype, self._keeping, check)
+
     def _traced_outputs(
         self,
+        calls: CellCalls,
         names: Sequence[str],
         inputs: Any,
         batch: Mapping[str, tf.Tensor],
         moment: Sequence[tf.Tensor],
-        *,
-        training: bool,
     ) -> tuple[Any, list[tf.Tensor]]:
         """The outputs of the cells, checked, as tensors that wait for the cells' side effects.
 
@@ -192,61 +224,53 @@ class Stage:
         """
 
         def apply() -> tuple[Any, list[tf.Tensor]]:
-            reports: list[Statistics] = []
-            outputs = self._apply(names, inputs, batch, moment, reports, training=training)
+            outputs = calls.apply(names, inputs, batch, moment)
             # Packed here, before gradients: what is computed again for those reports too late.
-            return outputs, self.state.pack(reports) if training else []
+            return outputs, self.state.pack(calls.reports) if calls.training else []
 
         outputs, statistics = with_effects(apply)
         if self.is_last and len(names) == len(self.cells):
-            _check_sums(outputs, stage_in_words(self, list(self.cells)[-1:]))
+            check_sums(outputs, stage_in_words(self, list(self.cells)[-1:]))
         return outputs, statistics
 
-    def _apply(
-        self,
-        names: Sequence[str],
-        inputs: Any,
-        batch: Mapping[str, tf.Tensor],
-        moment: Sequence[tf.Tensor],
-        reports: list[Statistics],
-        *,
-        training: bool,
-    ) -> Any:
-        """Applies the cells in order, rematerialised as asked; `reports` gets what each reports."""
-        step, first_example = moment
+    @property
+    def _chooses(self) -> bool:
+        """Whether what is kept is chosen tensor by tensor."""
+        return self._keeping.remat is Rematerialisation.auto
 
-        def run(names: Sequence[str], cell_inputs: Any) -> Any:
-            for name in names:
-                cell = self.cells[name]
-                context = Context(
-                    training=training,
-                    step=step,
-                    seed=self._seed,
-                    first_example=first_example,
-                    compute_dtype=self._compute_dtype,
-                    batch={key: batch[key] for key in cell.params.batch_keys()},
-                )
-                doing = f"trace of its {'training' if training else 'evaluation'} pass"
-                # The cell's name leads the names of its operations, in messages and profiles.
-                with naming(self, doing, [name]), tf.name_scope(_scope_name(name)):
-                    cell_inputs = cell(cell_inputs, context)
-                _check_tensors(cell_inputs, stage_in_words(self, [name]))
-                reports.append(context.statistics)
-            return cell_inputs
+    def _chooser(
+        self, typical: tuple[Any, Mapping[str, tf.TensorSpec]] | None
+    ) -> ResidualChooser | None:
+        """What chooses, if anything is to be chosen."""
+        if not self._chooses or typical is None:
+            return None
+        inputs, batch = typical
+        moment = [tf.TensorSpec([], tf.int64)] * 2
+        entries = {key: batch[key] for key in self.batch_keys}
+        return ResidualChooser(self._keeping.limit, [*tf.nest.flatten((inputs, entries)), *moment])
 
-        if isinstance(inputs, tuple) and not inputs:
-            # The first cell has nothing to be computed again from but the batch, and a table that
-            # is read by rows would get a dense gradient from tf.recompute_grad.
-            inputs, names = run(names[:1], None), names[1:]
-        if not training or self._remat is Rematerialisation.none:
-            return run(names, inputs)
-        if self._remat is Rematerialisation.stage:
-            return rematerialise(functools.partial(run, names))(inputs) if names else inputs
-        for name in names:
-            inputs = rematerialise(functools.partial(run, [name]))(inputs)
-        return inputs
+    def _early_weights(self) -> set[str]:
+        """Paths of the weights whose gradients must not wait for a second part of the backward.
+
+        Those of the loss: until then the gradients of the logits would be held, of as many
+        micro-batches as wait.
+        """
+        if not (self.is_last and self._splits_backward):
+            return set()
+        name = list(self.cells)[-1]
+        return self.cells[name].params.all_weights(name).keys() & self.trainable.keys()
 
     # ---------------------------------------------------------------- running
+
+    def start_step(self) -> None:
+        """Computes from weights alone what is the same for all micro-batches of a step."""
+        function = self._training.step_constants
+        with tf.device(self.device):
+            self._step_constants = function() if function else []
+
+    def end_step(self) -> None:
+        """Frees what `start_step` computed."""
+        self._step_constants = []
 
     def forward(self, inputs: Any, micro_batch: MicroBatch, step: int) -> tuple[Any, list]:
         """Runs the forward pass of one micro-batch.
@@ -262,7 +286,7 @@ class Stage:
         graph = self._training
         with tf.device(self.device):
             flat = self._feeds(inputs, micro_batch, step, self.batch_keys)
-            results = graph.forward(*flat)
+            results = graph.forward(*flat, *self._step_constants)
             first = results[: graph.num_outputs]
             outputs, statistics = tf.nest.pack_sequence_as(graph.outputs, first)
             self.state.add(statistics)
@@ -282,7 +306,9 @@ class Stage:
         """
         with tf.device(self.device):
             gradients = [tf.identity(gradient) for gradient in output_gradients]
-            *input_gradients, _ = self._training.backward(*kept, *gradients)
+            results = self._training.backward(*kept, *gradients, *self._step_constants)
+        *input_gradients, done = results
+        self._check_recomputed(done)
         return input_gradients
 
     def backward_input(
@@ -300,18 +326,31 @@ class Stage:
         """
         graph = self._training
         with tf.device(self.device):
-            arguments = [*kept, *(tf.identity(gradient) for gradient in output_gradients)]
+            given = [tf.identity(gradient) for gradient in output_gradients]
+            arguments = [*kept, *given, *self._step_constants]
             results = graph.backward(*arguments)
-        positions = graph.weight_part.kept_arguments if graph.weight_part else ()
-        count = graph.num_input_gradients
-        return results[:count], [*results[count:], *(arguments[i] for i in positions)]
+        part, count = graph.weight_part, graph.num_input_gradients
+        if not part:
+            return results[:count], []
+        handed = results[count : count + len(part.crossing)]
+        return results[:count], [*handed, *(arguments[i] for i in part.kept_arguments)]
 
     def backward_weight(self, kept: list) -> None:
         """The second part of `backward`: adds the weights' gradients to the accumulators."""
         part = self._training.weight_part
         if part:
             with tf.device(self.device):
-                part.function(*kept)
+                (done,) = part.function(*kept)
+            self._check_recomputed(done)
+
+    def _check_recomputed(self, done: tf.Tensor) -> None:
+        """Compares what was computed again, if that is asked for.
+
+        Raises:
+          ImpureCellError: a cell gave other outputs.
+        """
+        if self._check:
+            self._check.raise_if_impure(done)
 
     def infer(self, inference: Inference, inputs: Any, micro_batch: MicroBatch, step: int) -> Any:
         """Runs the forward pass of one micro-batch without dropout and returns its outputs."""
@@ -330,40 +369,13 @@ class Stage:
         return [*flat, *(tf.constant(number, tf.int64) for number in moment)]
 
 
-def _check_tensors(outputs: Any, where: str) -> None:
-    """Refuses what cannot travel to the next cell, which may lie on another device."""
-    for leaf in tf.nest.flatten(outputs):
-        if not isinstance(leaf, tf.Tensor):
-            raise CellError(
-                f"{where} returns {leaf!r} ({type(leaf).__name__}) among its outputs; all must be "
-                "tensors, in dicts, lists or tuples. Leave it out, or use tf.constant."
-            )
-
-
-def _check_sums(outputs: Any, where: str) -> None:
-    """Refuses what the last cell returned unless it is a dict of sums with loss and weight."""
-    if not isinstance(outputs, Mapping) or not {"loss", "weight"} <= set(outputs):
-        keys = f"a dict of {sorted(outputs)}" if isinstance(outputs, Mapping) else type(outputs)
-        raise CellError(
-            f"{where} is the last and must return a dict with at least 'loss' and 'weight', sums "
-            f"over its examples; it returns {keys}."
-        )
-    for name, tensor in outputs.items():
-        is_number = isinstance(tensor, tf.Tensor) and (
-            tensor.dtype.is_floating or tensor.dtype.is_integer
-        )
-        if not is_number or tensor.shape.rank != 0:
-            raise CellError(
-                f"{where} is the last and must return numbers, sums over its examples; {name!r} is "
-                f"{tensor}. Use tf.reduce_sum, or leave it out."
-            )
-    if not outputs["loss"].dtype.is_floating:
-        raise CellError(f"{where} must return a floating 'loss', not {outputs['loss'].dtype.name}.")
-
-
-def _scope_name(cell: str) -> str:
-    """A cell's name in the characters that the name of an operation may have."""
-    return re.sub(r"^(?![A-Za-z0-9.])", "cell", re.sub(r"[^A-Za-z0-9_./-]", "_", cell))
+def _accumulate(
+    stage: Stage, gradients: Mapping[str, tf.Tensor | tf.IndexedSlices | None], paths: Set[str]
+) -> tf.Tensor:
+    """Adds the gradients of some weights to their accumulators; see `accumulate_all`."""
+    chosen = [path for path in stage.trainable if path in paths]
+    accumulators = [stage.accumulators[path] for path in chosen]
+    return accumulate_all(accumulators, [gradients[path] for path in chosen])
 
 
 def _floats(structure: Any) -> list[tf.Tensor]:

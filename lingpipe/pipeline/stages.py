@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -10,7 +11,7 @@ from lingpipe.base.layer import Layer
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.errors import refusing_lack_of_memory
 from lingpipe.pipeline.plan import Plan
-from lingpipe.pipeline.rematerialise import Rematerialisation
+from lingpipe.pipeline.rematerialise import Keeping
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.stage import Stage
 from lingpipe.pipeline.stage_learner import StageLearner
@@ -21,11 +22,23 @@ def build_stages(
     cells: Mapping[str, Layer.Params],
     devices: Sequence[str],
     schedule: Schedule,
-    remat: Rematerialisation,
+    keeping: Keeping,
     seed: int,
     compute_dtype: tf.DType,
 ) -> list[Stage]:
-    """The stages of a plan, each on the device that the schedule gives it."""
+    """The stages of a plan, each on the device that the schedule gives it.
+
+    Args:
+      plan: cells of each stage.
+      cells: name -> params of each cell.
+      devices: names of the devices.
+      schedule: places the stages, and says which of them split their backward pass.
+      keeping: what to keep between the passes, but for the last stage.
+      seed: the run's seed.
+      compute_dtype: dtype of activations.
+    """
+    last = len(plan.stages) - 1
+    keepings = [keeping] * last + [keeping_of_last(keeping, schedule)]
     stages = []
     for index, stage in enumerate(plan.stages):
         device = devices[schedule.placement[index]]
@@ -36,13 +49,24 @@ def build_stages(
                     {name: cells[name] for name in stage.cells},
                     device,
                     seed=seed,
-                    is_last=index == len(plan.stages) - 1,
+                    is_last=index == last,
                     compute_dtype=compute_dtype,
-                    remat=remat,
+                    keeping=keepings[index],
                     splits_backward=index in schedule.split_stages,
                 )
             )
     return stages
+
+
+def keeping_of_last(keeping: Keeping, schedule: Schedule) -> Keeping:
+    """What the last stage keeps.
+
+    All, where each backward pass follows its forward pass at once: to compute anything again would
+    save nothing. Where it does not, the stage keeps what the others do, and never the logits.
+    """
+    if schedule.alternates(schedule.num_stages - 1):
+        return Keeping()
+    return dataclasses.replace(keeping, forgets_last_cell=True)
 
 
 def build_learner(stage: Stage, learner: Learner, owners: Mapping[str, Stage]) -> StageLearner:

@@ -1,13 +1,12 @@
 """The cost of a computation that declares none, read off its graph.
 
 Our own layers work their cost out from their params. A function or a layer from elsewhere is traced
-once with placeholders of the shapes it would get, which runs nothing, and TensorFlow's profiler
-adds up the floating-point operations of the graph.
+once with placeholders of the shapes it would get, which runs nothing, and the floating-point
+operations of its graph are added up.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import tensorflow as tf
 from lingpipe.base.cost import Cost
 from lingpipe.base.spec import Spec, Specs
 from lingpipe.pipeline.errors import CellError
+from lingpipe.pipeline.graph_work import FREE_OPERATIONS, product_flops
 
 _ASSIGNMENTS = ("Assign", "ResourceScatter", "ResourceStridedSliceAssign")
 
@@ -28,8 +28,8 @@ def traced_cost(function: Callable[..., Any], *arguments: Specs) -> Cost:
       arguments: nested structures of `Spec`; None stands for no input.
 
     Returns:
-      flops: those that TensorFlow counts (products of matrices, convolutions, element-wise
-        operations), 0 for operations that it does not know.
+      flops: those of products of matrices and of convolutions, and one for each number that another
+        operation writes.
       activation_bytes: bytes of every floating tensor in the graph, an upper bound of what the
         backward pass needs.
 
@@ -44,7 +44,7 @@ def traced_cost(function: Callable[..., Any], *arguments: Specs) -> Cost:
     )
     _refuse_assignments(traced.graph)
     return Cost(
-        flops=_flops(traced.graph),
+        flops=sum(_flops(operation) for operation in traced.graph.get_operations()),
         outputs=tf.nest.map_structure(_spec, traced.structured_outputs),
         activation_bytes=sum(
             tensor.dtype.size * tensor.shape.num_elements()
@@ -81,14 +81,11 @@ def _refuse_assignments(graph: tf.Graph) -> None:
         )
 
 
-def _flops(graph: tf.Graph) -> int:
-    """Floating-point operations of a graph, by the profiler of TensorFlow."""
-    builder = tf.compat.v1.profiler.ProfileOptionBuilder
-    options = builder(builder.float_operation()).with_empty_output().build()
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # It warns of a function of its own that is deprecated.
-    try:
-        return int(tf.compat.v1.profiler.profile(graph, cmd="op", options=options).total_float_ops)
-    finally:
-        logger.setLevel(level)
+def _flops(operation: tf.Operation) -> int:
+    """Floating-point operations: of a product, else one for each floating number written."""
+    if operation.type in FREE_OPERATIONS:
+        return 0
+    written = sum(
+        tensor.shape.num_elements() or 0 for tensor in operation.outputs if tensor.dtype.is_floating
+    )
+    return product_flops(operation) or written

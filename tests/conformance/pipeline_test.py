@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.base.layer import Scope
+from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.plan import make_plan
-from lingpipe.pipeline.stage import Inference
 from tests.conformance.cases import CELL_LISTS, specs_of
 from tests.pipeline.small_models import (
     assert_equal_arrays,

@@ -9,13 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.pipeline.joint_graph import (
-    CutGraph,
-    Traced,
-    accumulate_all,
-    trace_and_cut,
-    with_effects,
-)
+from lingpipe.pipeline.effects import accumulate_all, with_effects
+from lingpipe.pipeline.joint_graph import CutGraph, Traced, trace_and_cut
 
 Function = Callable[..., Any]
 
@@ -27,16 +22,21 @@ class Cut:
     graph: CutGraph
     accumulators: list[tf.Variable]
 
+    @property
+    def step_constants(self) -> list[tf.Tensor]:
+        """What is made of weights alone."""
+        return self.graph.step_constants() if self.graph.step_constants else []
+
     def forward(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Flat outputs, and what to keep."""
-        results = self.graph.forward(*inputs)
+        results = self.graph.forward(*inputs, *self.step_constants)
         kept = [inputs[i] for i in self.graph.kept_inputs]
         count = self.graph.num_outputs
         return results[:count], [*results[count:], *kept]
 
     def backward(self, kept: list[tf.Tensor], *gradients: tf.Tensor) -> list[tf.Tensor]:
         """The input gradients; the weights' are accumulated, by a second part if there is one."""
-        arguments = [*kept, *gradients]
+        arguments = [*kept, *gradients, *self.step_constants]
         results = self.graph.backward(*arguments)
         count = self.graph.num_input_gradients
         part = self.graph.weight_part

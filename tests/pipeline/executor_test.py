@@ -396,6 +396,12 @@ class FakeStage:
         self.before: FakeStage | None = None
         self.fails_at = fails_at
 
+    def start_step(self) -> None:
+        """Has no weights to prepare."""
+
+    def end_step(self) -> None:
+        """Has nothing to free."""
+
     def forward(self, inputs: Any, micro_batch: Any, step: int) -> tuple[Any, list]:
         del inputs, step
         sent, kept = Thing(), Thing()

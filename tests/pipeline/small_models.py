@@ -190,6 +190,7 @@ def make_pipeline(
     partition: list[int] | None = None,
     learner: Learner | None = None,
     micro_batch: Mapping[str, Spec] | None = None,
+    verify_recompute: bool = False,
     **values: Any,
 ) -> Pipeline:
     """A pipeline on this process's CPU devices; `values` go to the builder."""
@@ -198,6 +199,7 @@ def make_pipeline(
         num_micro_batches=num_micro_batches,
         stages_per_device=stages_per_device,
         partition=partition,
+        verify_recompute=verify_recompute,
     )
     params.override("schedule", schedule, text=True)
     params.override("remat", remat, text=True)

@@ -1,0 +1,80 @@
+"""Traces the functions of all stages, once for a signature: training and each kind of inference.
+
+The signature says which entries the batches have had, and which of their dimensions vary. A batch
+that it does not cover widens it, and what was traced for the old one is traced anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.base.spec import Spec
+from lingpipe.pipeline.inference import Inference
+from lingpipe.pipeline.signature import check_entries, widen_signature
+from lingpipe.pipeline.stage import Stage
+
+
+class StageTraces:
+    """What has been traced of the stages of one pipeline."""
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        signature: Mapping[str, tf.TensorSpec],
+        micro_batch: Mapping[str, Spec],
+    ) -> None:
+        """Traces nothing yet.
+
+        Args:
+          stages: the stages, in order.
+          signature: specs of batch entries, None for dimensions that vary; may be empty.
+          micro_batch: specs of the entries of a typical micro-batch; the first one seen stands for
+            those that are missing.
+        """
+        self._stages = stages
+        self._signature = dict(signature)
+        self._typical = {
+            name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in micro_batch.items()
+        }
+        self._traced: set[Inference | None] = set()
+
+    def cover(self, entries: Mapping[str, np.ndarray], inference: Inference | None = None) -> None:
+        """Traces what a micro-batch asks for, unless that has been done.
+
+        Args:
+          entries: name -> array of the micro-batch.
+          inference: the kind; None for training.
+
+        Raises:
+          BatchError: entries that a cell needs are missing or have other dtypes than before.
+          PipelineError, CellError: see `Stage.trace_training`.
+        """
+        takes_part = inference or Inference.evaluation
+        check_entries(self._stages, entries, takes_part)
+        read = dict.fromkeys(key for stage in self._stages for key in stage.keys(takes_part))
+        widened = widen_signature(self._signature, {key: entries[key] for key in read})
+        if widened != self._signature:
+            self._signature = widened
+            self._traced.clear()
+        if inference in self._traced:
+            return
+        if inference is None:
+            seen = {key: tf.TensorSpec(a.shape, tf.as_dtype(a.dtype)) for key, a in entries.items()}
+            self._trace_training({**seen, **self._typical})
+        else:
+            outputs: Any = ()
+            for stage in self._stages:
+                outputs = stage.trace_inference(inference, outputs, self._signature)
+        self._traced.add(inference)
+
+    def _trace_training(self, typical: Mapping[str, tf.TensorSpec]) -> None:
+        """Traces forward and backward passes, from the first stage to the last."""
+        outputs: Any = ()
+        typical_outputs: Any = ()
+        for stage in self._stages:
+            outputs = stage.trace_training(outputs, self._signature, (typical_outputs, typical))
+            typical_outputs = stage.typical_outputs
