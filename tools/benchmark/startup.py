@@ -1,18 +1,20 @@
-"""How long the first step takes, and whether that grows with the number of micro-batches.
+"""How long the first step takes: by the number of micro-batches and of layers.
 
     python -m tools.benchmark.startup
 
 A graph of the whole step grows with M times depth, and its first run with it: measured 30 to 54 s
-at M=32 against 3 to 7 s at M=4. Stage functions are traced once, whatever M is. The rule: the first
-step at M=32 takes at most 1.5 times that at M=4, plus the difference of two ordinary steps.
+at M=32 against 3 to 7 s at M=4. Stage functions are traced once, whatever M is. The rules: at M=32
+the first step takes at most 1.5 times that at M=4, plus the difference of two ordinary steps; with
+depth it grows by less than 0.5 s a layer, and no faster between 16 and 32 layers than linearly.
 
-Every measurement has a process of its own; those of the two M take turns. Prints one line of JSON,
-then the verdict; exits with 1 if the rule is broken.
+Every measurement has a process of its own, and all kinds take turns. Prints a table and one line of
+JSON; exits with 1 if a rule is broken.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -21,50 +23,88 @@ import time
 from typing import Any
 
 MICRO_BATCHES = (4, 32)
+DEPTHS = (8, 16, 32)
 FACTOR = 1.5
+LAYER_SECONDS = 0.5
+# How much more a layer may take between 16 and 32 than between 8 and 16 and still be called linear.
+CURVATURE = 1.25
 ORDINARY_STEPS = 5
+
+# First step and ordinary step in seconds, by (layers, micro-batches).
+Medians = dict[tuple[int, int], tuple[float, float]]
 
 
 def main() -> int:
     """Measures and judges; with `--micro-batches`, measures once in this process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each M")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each kind")
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--micro-batches", type=int, help="measure this M here, once")
+    parser.add_argument("--layers", type=int, default=DEPTHS[0], help="layers, with it")
     arguments = parser.parse_args()
     if arguments.micro_batches:
-        print(json.dumps(measure(arguments.stages, arguments.micro_batches)))
+        measured = measure(arguments.stages, arguments.micro_batches, arguments.layers)
+        print(json.dumps(measured))
         return 0
-    return judge(arguments.stages, arguments.rounds)
+    medians = measure_all(arguments.stages, arguments.rounds)
+    print("layers  M   first step s  ordinary step s")
+    for (layers, m), (first, step) in medians.items():
+        print(f"{layers:6d}  {m:2d}  {first:12.2f}  {step:15.3f}")
+    faults = broken_rules(medians)
+    rows = [[layers, m, *seconds] for (layers, m), seconds in medians.items()]
+    print(json.dumps({"rows": rows, "ok": not faults}))
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
 
 
-def judge(num_stages: int, rounds: int) -> int:
-    """Measures every M in turn in fresh processes; returns the exit code."""
-    measured: dict[int, list[dict[str, float]]] = {m: [] for m in MICRO_BATCHES}
-    for _ in range(rounds):
-        for m in MICRO_BATCHES:
-            command = [sys.executable, "-m", "tools.benchmark.startup"]
-            command += [f"--stages={num_stages}", f"--micro-batches={m}"]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            measured[m].append(json.loads(done.stdout))
-    few, many = MICRO_BATCHES
-    medians = {
-        key: {m: statistics.median(run[key] for run in runs) for m, runs in measured.items()}
-        for key in ("first_seconds", "step_seconds")
+def measure_all(num_stages: int, rounds: int) -> Medians:
+    """Measures every kind in turn in fresh processes."""
+    runs: dict[tuple[int, int], list[dict[str, float]]] = {
+        (layers, m): [] for layers in DEPTHS for m in MICRO_BATCHES
     }
-    first, step = medians["first_seconds"], medians["step_seconds"]
-    limit = FACTOR * first[few] + step[many] - step[few]
-    ok = first[many] <= limit
-    print(json.dumps({**medians, "limit_seconds": limit, "ok": ok, "runs": measured}))
-    print(
-        f"first step: {first[many]:.2f} s at M={many}, {first[few]:.2f} s at M={few}; "
-        f"at most {limit:.2f} s allowed: {'ok' if ok else 'TOO SLOW'}"
-    )
-    return 0 if ok else 1
+    for _ in range(rounds):
+        for layers, m in runs:
+            command = [sys.executable, "-m", "tools.benchmark.startup", f"--stages={num_stages}"]
+            command += [f"--micro-batches={m}", f"--layers={layers}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            runs[layers, m].append(json.loads(done.stdout))
+    return {
+        kind: (
+            statistics.median(run["first_seconds"] for run in found),
+            statistics.median(run["step_seconds"] for run in found),
+        )
+        for kind, found in runs.items()
+    }
 
 
-def measure(num_stages: int, num_micro_batches: int) -> dict[str, float]:
-    """Seconds of the first step, and the median of some ordinary ones, of 4 + 4 tiny layers."""
+def broken_rules(medians: Medians) -> list[str]:
+    """What is broken, in words."""
+    few, many = MICRO_BATCHES
+    faults = []
+    for layers in DEPTHS:
+        (first_few, step_few), (first_many, step_many) = (
+            medians[layers, few],
+            medians[layers, many],
+        )
+        limit = FACTOR * first_few + step_many - step_few
+        if first_many > limit:
+            faults.append(
+                f"{layers} layers: first step {first_many:.2f} s at M={many}, allowed {limit:.2f} s"
+            )
+    for m in MICRO_BATCHES:
+        slopes = [
+            (medians[deep, m][0] - medians[shallow, m][0]) / (deep - shallow)
+            for shallow, deep in itertools.pairwise(DEPTHS)
+        ]
+        if max(slopes) > LAYER_SECONDS or slopes[-1] > CURVATURE * max(slopes[0], 0.0):
+            words = ", ".join(f"{slope:.3f}" for slope in slopes)
+            faults.append(f"M={m}: a layer more takes {words} s between depths {DEPTHS}")
+    return faults
+
+
+def measure(num_stages: int, num_micro_batches: int, num_layers: int) -> dict[str, float]:
+    """Seconds of the first step, and the median of some ordinary ones, of tiny encoder layers."""
     import numpy as np
 
     from lingpipe.base.spec import Spec
@@ -80,8 +120,8 @@ def measure(num_stages: int, num_micro_batches: int) -> dict[str, float]:
         model_dim=16,
         ffn_dim=32,
         num_heads=2,
-        num_encoder_layers=4,
-        num_decoder_layers=4,
+        num_encoder_layers=num_layers,
+        num_decoder_layers=1,
         dropout=0.1,
     )
     numbers = np.random.default_rng(0)
