@@ -92,6 +92,8 @@ class Pipeline(Parameterized):
         remat: Rematerialisation = Rematerialisation.none  # Activations computed again.
         # For debugging: compares what is computed again with what it was, bit for bit.
         verify_recompute: bool = False
+        # For debugging: devices that would idle compute on NaN, which must change nothing.
+        poison_bubbles: bool = False
         partition: list[int] | None = None  # Cells of each stage; None balances by cost.
         # By what to balance: analytic (FLOPs), or measured (seconds; each cell is run alone first).
         partition_costs: PartitionCosts = PartitionCosts.analytic
@@ -175,7 +177,9 @@ class Pipeline(Parameterized):
             name: slot for part in self._stage_learners for name, slot in part.slots.items()
         }
         self._traces = StageTraces(self.stages, signature or {}, micro_batch)
-        self._executor = Executor(self.stages, schedule.placement)
+        self._executor = Executor(
+            self.stages, schedule.placement, poisons_bubbles=params.poison_bubbles
+        )
 
     def train_step(self, batch: Mapping[str, np.ndarray]) -> StepResult:
         """One synchronous step on a mini-batch: forward, backward, one update.

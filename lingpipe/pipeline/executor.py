@@ -28,13 +28,17 @@ Result = TypeVar("Result")
 class Executor:
     """Threads that run the stages of one pipeline, kept from step to step."""
 
-    def __init__(self, stages: Sequence[Stage], placement: Sequence[int]) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], placement: Sequence[int], *, poisons_bubbles: bool = False
+    ) -> None:
         """Starts no thread yet; each starts with the first step.
 
         Args:
           stages: the stages, in order.
           placement: for each stage the number of its device, as in `Schedule.placement`.
+          poisons_bubbles: True to let a device that would idle in a training step compute on NaN.
         """
+        self._poisons_bubbles = poisons_bubbles
         self._stages = list(stages)
         self._placement = list(placement)
         # A pool of one thread for each device, never one pool for all: devices wait for each other,
@@ -63,7 +67,8 @@ class Executor:
         Raises:
           PipelineError: an action failed; accumulators hold part of the gradients.
         """
-        return self._run(schedule.rows, micro_batches, step)
+        rows = schedule.rows_with_bubbles() if self._poisons_bubbles else schedule.rows
+        return self._run(rows, micro_batches, step)
 
     def infer(
         self,
@@ -141,7 +146,7 @@ class Executor:
 
     def _run(
         self,
-        rows: Sequence[Sequence[Action]],
+        rows: Sequence[Sequence[Action | None]],
         micro_batches: Sequence[MicroBatch],
         step: int,
         inference: Inference | None = None,
@@ -257,21 +262,28 @@ class _Walk:
         # For each stage and micro-batch what its next phase needs of the one before.
         self._kept: dict[tuple[int, int], list[tf.Tensor]] = {}
 
-    def walk(self, row: Sequence[Action]) -> None:
-        """Takes every action in turn; ends early, without raising, when the step has failed."""
+    def walk(self, row: Sequence[Action | None]) -> None:
+        """Takes every action in turn; ends early, without raising, when the step has failed.
+
+        None stands for a time slot to fill with a computation on NaN.
+        """
         phases = {
             Phase.forward: self._forward,
             Phase.backward: self._backward,
             Phase.backward_input: self._backward_input,
             Phase.backward_weight: self._backward_weight,
         }
-        stages = [self._stages[index] for index in dict.fromkeys(action.stage for action in row)]
+        own = dict.fromkeys(action.stage for action in row if action)
+        stages = [self._stages[index] for index in own]
         try:
             if self._inference is None:
                 for stage in stages:
                     with naming(stage, "casts of its weights"):
                         stage.start_step()
             for action in row:
+                if action is None:
+                    stages[0].run_on_nan()
+                    continue
                 stage, m = self._stages[action.stage], action.micro_batch
                 with naming(stage, f"{action.phase.name} pass of micro-batch {m}"):
                     # What these calls name dies with them; a tensor named here would stay alive

@@ -39,6 +39,12 @@ class GraphFunction:
         """What it computes."""
         return self._concrete.graph
 
+    @property
+    def signature(self) -> list[tf.TensorSpec]:
+        """Specs of the tensors that it is given."""
+        own = self._concrete.inputs[: len(self._concrete.inputs) - len(self._captured)]
+        return [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in own]
+
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """Runs on the current device; `inputs` must lie there."""
         return tf.raw_ops.StatefulPartitionedCall(

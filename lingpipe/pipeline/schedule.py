@@ -167,6 +167,16 @@ class Schedule:
             done.update(slot.values())
             slots.append(slot)
 
+    def rows_with_bubbles(self) -> tuple[tuple[Action | None, ...], ...]:
+        """The rows with None for every time slot in which a device waits for its next action."""
+        slots = self.slots()
+        rows = []
+        for device in range(self.num_devices):
+            row = [slot.get(device) for slot in slots]
+            last = max((i for i, action in enumerate(row) if action), default=-1)
+            rows.append(tuple(row[: last + 1]))
+        return tuple(rows)
+
     def validate(self) -> None:
         """Checks that every stage does every action once, on one device, and none waits for ever.
 

@@ -6,6 +6,8 @@ each traced once. It knows neither its neighbours nor the schedule, nor the opti
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -352,6 +354,15 @@ class Stage:
         if self._check:
             self._check.raise_if_impure(done)
 
+    def run_on_nan(self) -> None:
+        """Runs the forward pass on numbers that are none, and forgets what it returns.
+
+        Nothing may come of it: neither a gradient nor state nor a number in what others compute.
+        """
+        specs = self._training.forward.signature
+        with tf.device(self.device), contextlib.suppress(tf.errors.InvalidArgumentError):
+            self._training.forward(*(_poison(spec) for spec in specs))
+
     def infer(self, inference: Inference, inputs: Any, micro_batch: MicroBatch, step: int) -> Any:
         """Runs the forward pass of one micro-batch without dropout and returns its outputs."""
         structure, function = self._inference[inference]
@@ -376,6 +387,12 @@ def _accumulate(
     chosen = [path for path in stage.trainable if path in paths]
     accumulators = [stage.accumulators[path] for path in chosen]
     return accumulate_all(accumulators, [gradients[path] for path in chosen])
+
+
+def _poison(spec: tf.TensorSpec) -> tf.Tensor:
+    """NaN, or zeros of a dtype that has none; open dimensions are 1."""
+    shape = [dim or 1 for dim in spec.shape.as_list()]
+    return tf.fill(shape, tf.constant(math.nan if spec.dtype.is_floating else 0, spec.dtype))
 
 
 def _floats(structure: Any) -> list[tf.Tensor]:

@@ -29,6 +29,7 @@ class Noisy(Cell):
         return inputs * tf.random.uniform(tf.shape(inputs))
 
 
+VERIFY = {"verify_recompute": True}
 NOISY_CELLS = {
     "source": Source.Params(),
     "dense_0": Dense.Params(),
@@ -42,9 +43,7 @@ NOISY_CELLS = {
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb_h1"])
 @pytest.mark.parametrize("remat", ["layer", "stage"])
 def test_the_first_impure_cell_is_named(schedule: str, remat: str) -> None:
-    pipeline = make_recorder(
-        NOISY_CELLS, 2, 2, schedule, remat, partition=[5, 1], verify_recompute=True
-    )
+    pipeline = make_recorder(NOISY_CELLS, 2, 2, schedule, remat, partition=[5, 1], debugging=VERIFY)
     before = weights_of(pipeline)
     with pytest.raises(PipelineError, match=r"Stage 0 .*micro-batch 0.*cell noisy_0 returned oth"):
         pipeline.train_step(dense_batch(4))
@@ -55,9 +54,7 @@ def test_the_first_impure_cell_is_named(schedule: str, remat: str) -> None:
 
 def test_a_state_that_auto_remat_would_have_to_repeat_is_kept_instead() -> None:
     """Random numbers of a generator with state are residuals, so that nothing is impure."""
-    pipeline = make_recorder(
-        NOISY_CELLS, 2, 2, "gpipe", "auto", partition=[5, 1], verify_recompute=True
-    )
+    pipeline = make_recorder(NOISY_CELLS, 2, 2, "gpipe", "auto", partition=[5, 1], debugging=VERIFY)
     pipeline.train_step(dense_batch(4))
     pipeline.close()
 
@@ -67,7 +64,9 @@ def test_a_state_that_auto_remat_would_have_to_repeat_is_kept_instead() -> None:
 def test_pure_cells_pass_and_give_the_same_gradients(remat: str, schedule: str) -> None:
     gradients = []
     for verify in (False, True):
-        pipeline = make_recorder(dense_cells(6), 2, 3, schedule, remat, verify_recompute=verify)
+        pipeline = make_recorder(
+            dense_cells(6), 2, 3, schedule, remat, debugging={"verify_recompute": verify}
+        )
         pipeline.train_step(dense_batch(6))
         gradients.append(gradients_of(pipeline))
         pipeline.close()

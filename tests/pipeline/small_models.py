@@ -190,16 +190,17 @@ def make_pipeline(
     partition: list[int] | None = None,
     learner: Learner | None = None,
     micro_batch: Mapping[str, Spec] | None = None,
-    verify_recompute: bool = False,
+    debugging: Mapping[str, bool] | None = None,
     **values: Any,
 ) -> Pipeline:
     """A pipeline on this process's CPU devices; `values` go to the builder."""
+    debugging = debugging or {}
     params = Pipeline.Params(
         num_stages=num_stages,
         num_micro_batches=num_micro_batches,
         stages_per_device=stages_per_device,
         partition=partition,
-        verify_recompute=verify_recompute,
+        **debugging,
     )
     params.override("schedule", schedule, text=True)
     params.override("remat", remat, text=True)
