@@ -134,6 +134,14 @@ class _Room:
         return held + self._working[self._greatest[0]] <= self._limit
 
 
+def lightest_partition(memory: MemoryLimits) -> list[int]:
+    """The cut that exceeds its limits least, or one that keeps to them; to 1 % of the excess."""
+    missing = _missing(memory)
+    enough = dataclasses.replace(memory, stages=[limit + missing for limit in memory.stages])
+    count, num_stages = len(memory.held[0]), len(memory.stages)
+    return balanced_partition([0] * count, num_stages, memory=enough)
+
+
 def _add_stage(
     best: Sequence[float],
     totals: Sequence[int],
@@ -249,6 +257,8 @@ def _arithmetic(memory: MemoryLimits) -> str:
 
 def _missing(memory: MemoryLimits) -> int:
     """By how much every limit would have to grow for a cut to keep to them, to 1 %."""
+    if _can_be_cut(memory, 0):
+        return 0
     low, high = 0, max(memory.taken(k, slice(None)) for k in range(len(memory.stages)))
     while high - low > max(1, low // 100):
         middle = (low + high) // 2

@@ -20,6 +20,7 @@ class Rematerialisation(enum.Enum):
     none = "none"  # All that the backward pass needs.
     layer = "layer"  # The inputs of every cell; cells are computed again one by one.
     stage = "stage"  # What crosses the boundary; the stage is computed again as a whole.
+    auto = "auto"  # The least recomputation that fits pipeline.device_memory.
 
 
 def rematerialise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

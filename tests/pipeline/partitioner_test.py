@@ -221,9 +221,7 @@ def test_what_cells_take_may_differ_from_stage_to_stage(seed: int) -> None:
         for sizes in every_cut(count, num_stages):
             ends = list(itertools.accumulate(sizes))
             spans = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-            taken = [
-                sum(held[k][span]) + max(working[k][span]) for k, span in enumerate(spans)
-            ]
+            taken = [sum(held[k][span]) + max(working[k][span]) for k, span in enumerate(spans)]
             assert taken == [memory.taken(k, span) for k, span in enumerate(spans)]
             if all(a <= b for a, b in zip(taken, limits, strict=True)):
                 allowed.append(sizes)
