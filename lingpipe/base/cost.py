@@ -19,19 +19,28 @@ class Cost:
     Attributes:
       flops: floating-point operations; a multiply-add counts as two.
       outputs: nested structure of `Spec` that the layer returns.
-      activation_bytes: bytes of intermediate values, the outputs included, that the backward pass
-        needs when nothing is rematerialised.
+      activation_bytes: bytes of intermediate values that the backward pass needs when nothing is
+        rematerialised. Outputs are among them where what follows may need them, inputs never: they
+        are another layer's outputs.
+      working_bytes: bytes that come on top, for a moment, where the backward pass needs most:
+        gradients of values and of weights. None where that is not known.
+      passed_bytes: bytes of those outputs that are inputs, handed on as they are.
     """
 
     flops: int
     outputs: Specs
     activation_bytes: int
+    working_bytes: int | None = None
+    passed_bytes: int = 0
 
 
-def total_cost(*costs: Cost, outputs: Specs) -> Cost:
+def total_cost(*costs: Cost, outputs: Specs, passed_bytes: int = 0) -> Cost:
     """Cost of layers that run one after another (or side by side) and together give `outputs`."""
+    working = [cost.working_bytes for cost in costs if cost.working_bytes is not None]
     return Cost(
         flops=sum(cost.flops for cost in costs),
         outputs=outputs,
         activation_bytes=sum(cost.activation_bytes for cost in costs),
+        working_bytes=max(working, default=None),
+        passed_bytes=passed_bytes,
     )

@@ -125,6 +125,11 @@ def _add_params(verbs: argparse._SubParsersAction) -> None:
 def _add_plan(verbs: argparse._SubParsersAction) -> None:
     parser = _verb(verbs, "plan", "Show how a model would be cut into stages before it is built.")
     _add_model_flags(parser)
+    parser.add_argument(
+        "--device_memory",
+        metavar="BYTES",
+        help="memory of one device, such as 16GiB: cut to fit it, or tell why nothing does",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

@@ -92,8 +92,9 @@ class MultiHeadAttention(Layer):
             probabilities = 4 * scores.elements  # Float32, whatever the compute dtype.
             is_copied = not self.dropout and queries.dtype != "float32"
             copy = scores.bytes if is_copied else 0
+            # At work: the softmax's derivative, in float32.
             return total_cost(
-                Cost(flops, inner, probabilities + copy + inner.bytes),
+                Cost(flops, inner, probabilities + copy + inner.bytes, 3 * probabilities),
                 self.children()["probability_dropout"].cost(scores),
                 self.children()["output"].cost(inner),
                 outputs=queries,

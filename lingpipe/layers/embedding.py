@@ -40,7 +40,9 @@ class Embedding(Layer):
 
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             outputs = Spec((*inputs.shape, self.model_dim))
-            return Cost(outputs.elements if self.scale_by_sqrt_dim else 0, outputs, outputs.bytes)
+            flops = outputs.elements if self.scale_by_sqrt_dim else 0
+            # The gradient of the table is that of the rows that were read.
+            return Cost(flops, outputs, outputs.bytes, 2 * outputs.bytes)
 
     params: Params
     table: tf.Variable

@@ -51,7 +51,8 @@ class FeedForward(Layer):
             product = children["hidden"].cost(inputs)
             hidden = product.outputs
             # The product itself is not kept: the derivative needs what the activation made of it.
-            activated = Cost(product.flops + hidden.elements, hidden, hidden.bytes)
+            flops = product.flops + hidden.elements
+            activated = Cost(flops, hidden, hidden.bytes, product.working_bytes)
             dropped = children["hidden_dropout"].cost(hidden)
             output = children["output"].cost(hidden)
             return total_cost(activated, dropped, output, outputs=output.outputs)

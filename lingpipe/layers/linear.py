@@ -45,7 +45,10 @@ class Linear(Layer):
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             outputs = inputs.replace_last(self.output_dim)
             bias = outputs.elements if self.use_bias else 0
-            return Cost(2 * inputs.elements * self.output_dim + bias, outputs, outputs.bytes)
+            flops = 2 * inputs.elements * self.output_dim + bias
+            # Gradients of both ends and, in float32, of the kernel.
+            working = inputs.bytes + outputs.bytes + 4 * self.input_dim * self.output_dim
+            return Cost(flops, outputs, outputs.bytes, working)
 
     params: Params
     kernel: tf.Variable

@@ -43,7 +43,7 @@ class LayerNorm(Layer):
 
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             normalised = 4 * inputs.elements  # Kept for the backward pass, in float32.
-            return Cost(8 * inputs.elements, inputs, normalised + inputs.bytes)
+            return Cost(8 * inputs.elements, inputs, normalised + inputs.bytes, 3 * normalised)
 
     params: Params
     scale: tf.Variable

@@ -57,10 +57,12 @@ class Softmax(Layer):
             outputs = Spec((*inputs.shape[:-1], self.vocabulary_size))
             flops = 2 * inputs.elements * self.vocabulary_size
             is_clipped = self.logit_clipping is not LogitClipping.none
-            kept = outputs.bytes * (
-                2 if is_clipped else 1
-            )  # To derive the clipping takes one more.
-            return Cost(flops, outputs, kept)
+            # To derive the clipping takes one more.
+            kept = outputs.bytes * (2 if is_clipped else 1)
+            # The logits' gradient, twice while it is made, or the table's; and the inputs'.
+            table = 4 * self.model_dim * self.vocabulary_size
+            working = inputs.bytes + outputs.bytes + max(outputs.bytes, table)
+            return Cost(flops, outputs, kept, working)
 
     params: Params
     table: tf.Variable

@@ -83,7 +83,7 @@ class ResidualLayer(Layer):
             dropout = children["residual_dropout"].cost(target, batch)
             mask_bytes = target.elements if self.dropout else 0
             # A sum is kept only where the layer ends; after post-norm a norm's outputs stand there.
-            flops = 0
+            flops = working = 0
             kept = target.bytes if self.norm_position is NormPosition.pre else 0
             for name, read in inputs.items():
                 norm = children[f"{name}_norm"].cost(target, batch)
@@ -91,7 +91,10 @@ class ResidualLayer(Layer):
                 flops += norm.flops + branch.flops + dropout.flops + target.elements
                 # Dropout and sum need no values to be derived, so a branch's outputs go.
                 kept += norm.activation_bytes + branch.activation_bytes - target.bytes + mask_bytes
-            return Cost(flops, target, kept)
+                parts = (norm.working_bytes, branch.working_bytes, dropout.working_bytes)
+                working = max(working, *(part or 0 for part in parts))
+            # What goes past a branch waits for it.
+            return Cost(flops, target, kept, working + target.bytes)
 
     params: Params
     attention_norm: LayerNorm

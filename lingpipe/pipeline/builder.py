@@ -16,7 +16,9 @@ mini-batch, whatever K, M, schedule and rematerialisation are.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +37,7 @@ from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.joining import add_up, join_predictions
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch, split_batch
 from lingpipe.pipeline.plan import PartitionCosts, Plan, make_plan
+from lingpipe.pipeline.plan_params import memory_settings, plan_faults
 from lingpipe.pipeline.profile import measure_cells
 from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
@@ -97,6 +100,11 @@ class Pipeline(Parameterized):
         partition: list[int] | None = None  # Cells of each stage; None balances by cost.
         # By what to balance: analytic (FLOPs), or measured (seconds; each cell is run alone first).
         partition_costs: PartitionCosts = PartitionCosts.analytic
+        # Memory of one device, for all of its stages, such as 16GiB: stages are cut to fit it.
+        device_memory: str | None = None
+        # Bytes a second from stage to stage, to balance by what sending takes, too; with measured
+        # costs only. None: sending takes no time.
+        link_bandwidth: float | None = None
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             for field in ("num_stages", "num_micro_batches"):
@@ -112,6 +120,7 @@ class Pipeline(Parameterized):
             fault = stages_per_device_fault(self.schedule, self.num_stages, self.stages_per_device)
             if fault:
                 yield "stages_per_device", fault
+            yield from plan_faults(self)
 
         def keeping(self) -> Keeping:
             """What stages keep from their forward to their backward passes."""
@@ -159,7 +168,9 @@ class Pipeline(Parameterized):
         """
         self.params = params
         _check_devices(params, devices)
-        self.plan = _plan(params, cells, micro_batch, devices[0], seed, compute_dtype, cell_seconds)
+        self.plan = _plan(
+            params, cells, learner, micro_batch, devices[0], seed, compute_dtype, cell_seconds
+        )
         self.step = 0
         self._learner = learner
         self._schedules: dict[int, Schedule] = {}
@@ -173,9 +184,7 @@ class Pipeline(Parameterized):
         self.copy_shared_weights()  # Tied layers may declare different initial values.
         self.weights = {path: stage.variables[path] for path, stage in owners.items()}
         self._stage_learners = [build_learner(stage, learner, owners) for stage in self.stages]
-        self.slots = {
-            name: slot for part in self._stage_learners for name, slot in part.slots.items()
-        }
+        self.slots = functools.reduce(operator.or_, (part.slots for part in self._stage_learners))
         self._traces = StageTraces(self.stages, signature or {}, micro_batch)
         self._executor = Executor(
             self.stages, schedule.placement, poisons_bubbles=params.poison_bubbles
@@ -344,6 +353,7 @@ def _check_devices(params: Pipeline.Params, devices: Sequence[str]) -> None:
 def _plan(
     params: Pipeline.Params,
     cells: Mapping[str, Layer.Params],
+    learner: Learner,
     micro_batch: Mapping[str, Spec],
     device: str,
     seed: int,
@@ -367,4 +377,6 @@ def _plan(
         params.partition,
         compute_dtype=compute_dtype.name,
         cell_seconds=cell_seconds,
+        link_bandwidth=params.link_bandwidth,
+        memory=memory_settings(params, len(learner.optimizer.slot_names), compute_dtype.size),
     )

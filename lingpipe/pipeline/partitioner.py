@@ -9,7 +9,8 @@ the prefix sums of the costs and s the cost of sending,
 Of all j only those matter for which no later one has so small a best[k-1]: a later start leaves the
 last stage less to do and less to hold. Along these, best[k-1] rises and P[i] + s[i] - P[j] falls,
 and where they cross is found by bisection: O(K * cells * log(cells)) in all. A memory limit allows
-no start before some j, and that j moves only forward.
+no start before some j, and that j moves only forward, also where the greatest of some number over
+the stage's cells counts beside a sum: a later start has no greater one.
 
 Costs are taken as the exact binary fractions that they are, scaled to integers, so that no sum is
 rounded and equal cuts are seen to be equal. Of these the one with the latest cut wins, and so on
@@ -23,6 +24,7 @@ smallest possible largest stage. A limit of a device's memory becomes a v-th of 
 from __future__ import annotations
 
 import bisect
+import collections
 import dataclasses
 import itertools
 import math
@@ -37,15 +39,30 @@ class PartitionError(UserError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class MemoryLimits:
-    """What cells take and stages have, in bytes.
+    """What cells take and stages have, in bytes; what a cell takes may differ from stage to stage.
+
+    A stage takes the sum of what its cells hold and the greatest of what they need while they work,
+    since they work one after another.
 
     Attributes:
-      cells: bytes that each cell keeps on its stage: weights, gradients, slots, activations.
-      stages: bytes that each stage may hold.
+      held: for each stage the bytes that each cell would hold on it: weights, gradients, slots,
+        activations.
+      working: for each stage the bytes that each cell would need on top while it works.
+      stages: bytes that each stage may take.
     """
 
-    cells: Sequence[int]
+    held: Sequence[Sequence[int]]
+    working: Sequence[Sequence[int]]
     stages: Sequence[int]
+
+    @classmethod
+    def alike(cls, cells: Sequence[int], stages: Sequence[int]) -> MemoryLimits:
+        """Cells that hold the same on every stage and need nothing on top."""
+        return cls([cells] * len(stages), [[0] * len(cells)] * len(stages), stages)
+
+    def taken(self, stage: int, cells: slice) -> int:
+        """Bytes that a stage of those cells takes."""
+        return sum(self.held[stage][cells]) + max(self.working[stage][cells])
 
 
 def balanced_partition(
@@ -75,28 +92,61 @@ def balanced_partition(
     totals = list(itertools.accumulate(exact_costs, initial=0))
     # ends[i]: what is to be taken from for a last stage that ends before cell i.
     ends = [total + sent for total, sent in zip(totals, [0, *exact_sending, 0], strict=True)]
-    held = list(itertools.accumulate(memory.cells if memory else [0] * count, initial=0))
-    limits = memory.stages if memory else [0] * num_stages
     best: list[float] = [0] + [math.inf] * count  # Of no stage: it covers no cell.
     cuts: list[list[int]] = []
-    for stage, limit in enumerate(limits):
+    for stage in range(num_stages):
         last = count - (num_stages - 1 - stage)  # The later stages need a cell each.
-        best, cut = _add_stage(best, totals, ends, held, limit, range(stage + 1, last + 1))
+        room = _Room(memory, stage) if memory else None
+        best, cut = _add_stage(best, totals, ends, room, range(stage + 1, last + 1))
         cuts.append(cut)
     if memory and best[count] == math.inf:
-        raise PartitionError(_arithmetic(memory, num_stages))
+        raise PartitionError(_arithmetic(memory))
     bounds = [count]
     for cut in reversed(cuts):
         bounds.append(cut[bounds[-1]])
     return [end - start for start, end in itertools.pairwise(reversed(bounds))]
 
 
+class _Room:
+    """Whether runs of cells fit a stage; neither their ends nor their starts may ever go back."""
+
+    def __init__(self, memory: MemoryLimits, stage: int) -> None:
+        self._limit = memory.stages[stage]
+        self._held = list(itertools.accumulate(memory.held[stage], initial=0))
+        self._working = memory.working[stage]
+        # Cells of the run with no greater working bytes behind them: the first has the greatest.
+        self._greatest: collections.deque[int] = collections.deque()
+        self._end = 0
+
+    def move_end(self, end: int) -> None:
+        """Lets the run end before cell `end`."""
+        for cell in range(self._end, end):
+            while self._greatest and self._working[self._greatest[-1]] <= self._working[cell]:
+                self._greatest.pop()
+            self._greatest.append(cell)
+        self._end = end
+
+    def fits_from(self, start: int) -> bool:
+        """Whether the run that starts with cell `start` fits."""
+        while self._greatest[0] < start:
+            self._greatest.popleft()
+        held = self._held[self._end] - self._held[start]
+        return held + self._working[self._greatest[0]] <= self._limit
+
+
+def lightest_partition(memory: MemoryLimits) -> list[int]:
+    """The cut that exceeds its limits least, or one that keeps to them; to 1 % of the excess."""
+    missing = _missing(memory)
+    enough = dataclasses.replace(memory, stages=[limit + missing for limit in memory.stages])
+    count, num_stages = len(memory.held[0]), len(memory.stages)
+    return balanced_partition([0] * count, num_stages, memory=enough)
+
+
 def _add_stage(
     best: Sequence[float],
     totals: Sequence[int],
     ends: Sequence[int],
-    held: Sequence[int],
-    limit: int,
+    room: _Room | None,
     span: range,
 ) -> tuple[list[float], list[int]]:
     """Bottlenecks with one stage more, and where that stage starts.
@@ -105,8 +155,7 @@ def _add_stage(
       best: smallest bottleneck of the stages before, for every number of cells.
       totals: cost of the first i cells.
       ends: the same, and the cost of sending what they return.
-      held: bytes of the first i cells.
-      limit: bytes that the new stage may hold.
+      room: what fits the new stage; None if all does.
       span: where it may end.
 
     Returns:
@@ -126,8 +175,10 @@ def _add_stage(
                 crossings.pop()
             starts.append(new)
             crossings.append(best[new] + totals[new])
-        while first < len(starts) and held[end] - held[starts[first]] > limit:
-            first += 1
+        if room:
+            room.move_end(end)
+            while first < len(starts) and not room.fits_from(starts[first]):
+                first += 1
         if first == len(starts):
             continue
         crossing = bisect.bisect_left(crossings, ends[end], lo=first)
@@ -163,10 +214,14 @@ def _check(
         )
     rows = [("Costs", costs, count), ("sending_costs", sending_costs, count - 1)]
     if memory:
-        rows += [
-            ("memory.cells", memory.cells, count),
-            ("memory.stages", memory.stages, num_stages),
-        ]
+        if not len(memory.held) == len(memory.working) == num_stages:
+            raise PartitionError(
+                f"memory.held has {len(memory.held)} rows and memory.working "
+                f"{len(memory.working)}; {num_stages} stages need one each."
+            )
+        rows += [("memory.held", row, count) for row in memory.held]
+        rows += [("memory.working", row, count) for row in memory.working]
+        rows.append(("memory.stages", memory.stages, num_stages))
     for name, row, length in rows:
         wrong = [number for number in row if not 0 <= number < math.inf]
         if wrong:
@@ -178,40 +233,53 @@ def _check(
             )
 
 
-def _arithmetic(memory: MemoryLimits, num_stages: int) -> str:
+def _arithmetic(memory: MemoryLimits) -> str:
     """Why no cut keeps to the limits, and what would do."""
-    cells, least = memory.cells, min(memory.stages)
-    heaviest = max(range(len(cells)), key=cells.__getitem__)
-    sizes = balanced_partition(cells, num_stages)
-    smallest = max(_sums(cells, sizes))
-    limits = f"{least:,}" if least == max(memory.stages) else f"{list(memory.stages)}"
-    if cells[heaviest] <= least:
-        advice = f"with {least:,} bytes a stage, {_stages_needed(cells, least)} stages would"
-    elif cells[heaviest] > max(memory.stages):
+    num_stages, count = len(memory.stages), len(memory.held[0])
+    alone = [
+        min(memory.held[k][cell] + memory.working[k][cell] for k in range(num_stages))
+        for cell in range(count)
+    ]
+    heaviest = max(range(count), key=alone.__getitem__)
+    least, most = min(memory.stages), max(memory.stages)
+    limits = f"{least:,}" if least == most else f"{list(memory.stages)}"
+    if alone[heaviest] > most:
         advice = "more stages do not help, since the heaviest cell fits none; cut it into several"
     else:
-        advice = "or give the heaviest cell's stage more"
+        advice = "or more stages"
     return (
         f"No cut into {num_stages} stages keeps each within its limit ({limits} bytes): the cells "
-        f"take {sum(cells):,} bytes, the heaviest (number {heaviest}, counted from 0) "
-        f"{cells[heaviest]:,}. A limit of {smallest:,} bytes a stage would do; {advice}."
+        f"would take {memory.taken(0, slice(None)):,} bytes on the first, and the heaviest (number "
+        f"{heaviest}, counted from 0) takes {alone[heaviest]:,} alone. Limits greater by "
+        f"{_missing(memory):,} bytes would do; {advice}."
     )
 
 
-def _sums(numbers: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Sum over each run of so many numbers."""
-    rest = iter(numbers)
-    return [sum(itertools.islice(rest, size)) for size in sizes]
+def _missing(memory: MemoryLimits) -> int:
+    """By how much every limit would have to grow for a cut to keep to them, to 1 %."""
+    if _can_be_cut(memory, 0):
+        return 0
+    low, high = 0, max(memory.taken(k, slice(None)) for k in range(len(memory.stages)))
+    while high - low > max(1, low // 100):
+        middle = (low + high) // 2
+        if _can_be_cut(memory, middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
-def _stages_needed(cells: Sequence[int], limit: int) -> int:
-    """How many runs of cells of at most `limit` bytes, none of which is heavier, cover all."""
-    stages, room = 1, limit
-    for size in cells:
-        if size > room:
-            stages, room = stages + 1, limit
-        room -= size
-    return stages
+def _can_be_cut(memory: MemoryLimits, more: int) -> bool:
+    """Whether some cut keeps to the limits and `more`."""
+    limits = [limit + more for limit in memory.stages]
+    grown = dataclasses.replace(memory, stages=limits)
+    count, num_stages = len(memory.held[0]), len(limits)
+    best: list[float] = [0] + [math.inf] * count
+    zeros = [0] * (count + 1)
+    for stage in range(num_stages):
+        last = count - (num_stages - 1 - stage)
+        best, _ = _add_stage(best, zeros, zeros, _Room(grown, stage), range(stage + 1, last + 1))
+    return best[count] < math.inf
 
 
 def check_partition(partition: Sequence[int], num_cells: int, num_stages: int) -> list[int]:

@@ -2,7 +2,8 @@
 
 `make_plan` asks every cell's params for their cost, cuts the list and returns a `Plan`, plain data
 that the builder follows, the trainer prints at start and `lingpipe plan` shows. Where the seconds
-of every cell have been measured, it cuts by these instead of by FLOPs.
+of every cell have been measured, it cuts by these instead of by FLOPs. Told what memory depends on,
+it says what every stage will hold at its peak, and keeps within the memory of a device.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from lingpipe.base.cost import Cost
-from lingpipe.base.spec import Spec, Specs, specs_bytes, with_floats_as
+from lingpipe.base.spec import Spec, Specs, flatten_specs, specs_bytes, with_floats_as
+from lingpipe.pipeline.memory import CellMemory, StageMemory, device_peaks, format_bytes
+from lingpipe.pipeline.memory_limits import (
+    MemorySettings,
+    fits,
+    fitting_partition,
+    memory_of_stages,
+    refusal,
+)
 from lingpipe.pipeline.partitioner import PartitionError, balanced_partition, check_partition
 
 
@@ -47,6 +56,9 @@ class StagePlan:
       boundary_bytes: bytes that one micro-batch sends to the next stage; 0 for the last.
       seconds: measured seconds of the forward and backward pass of one micro-batch, the sum of its
         cells'; None where they were not measured.
+      memory: what it holds at its peak; None where the plan was not told what that depends on.
+      remat: what it does about activations, in words.
+      kept_limit: bytes that a micro-batch may keep; None where memory is not limited.
     """
 
     cells: tuple[str, ...]
@@ -56,6 +68,9 @@ class StagePlan:
     activation_bytes: int
     boundary_bytes: int
     seconds: float | None = None
+    memory: StageMemory | None = None
+    remat: str = ""
+    kept_limit: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +80,12 @@ class Plan:
     Attributes:
       stages: the stages, in order.
       micro_batch: spec of each batch entry.
+      device_bytes: the most bytes that each device holds at a time; empty where not worked out.
     """
 
     stages: tuple[StagePlan, ...]
     micro_batch: dict[str, Spec]
+    device_bytes: tuple[int, ...] = ()
 
     @property
     def partition(self) -> list[int]:
@@ -109,6 +126,8 @@ def make_plan(
     *,
     compute_dtype: str = "float32",
     cell_seconds: Mapping[str, float] | None = None,
+    link_bandwidth: float | None = None,
+    memory: MemorySettings | None = None,
 ) -> Plan:
     """Cuts `cells` into stages of balanced cost.
 
@@ -120,40 +139,106 @@ def make_plan(
       compute_dtype: dtype of the activations that cells send and keep, by name.
       cell_seconds: name -> measured seconds of both passes of each cell, by which to balance; None
         to balance by FLOPs.
+      link_bandwidth: bytes a second that go from stage to stage, to add to measured seconds what
+        sending takes, forwards and backwards; None if it takes none.
+      memory: what memory depends on, and how much there is; None if nobody minds.
 
     Raises:
-      PartitionError: the cells cannot be cut so, or a cell was not measured.
+      PartitionError: the cells cannot be cut so, or a cell was not measured; or the stages do not
+        fit their devices.
     """
     names = list(cells)
-    costs = _cell_costs(cells, micro_batch, compute_dtype)
+    found = _memory_of_cells(cells, micro_batch, compute_dtype)
     seconds = None if cell_seconds is None else _in_order(names, cell_seconds)
-    if partition is None:
-        sizes = balanced_partition(seconds or [cost.flops for cost in costs], num_stages)
-    else:
+    weighed = seconds or [cell.cost.flops for cell in found]
+    sending = _sending_seconds(found, link_bandwidth) if seconds and link_bandwidth else None
+    if partition is not None:
         sizes = check_partition(partition, len(names), num_stages)
+    elif memory and memory.device_memory is not None:
+        sizes = fitting_partition(found, names, num_stages, memory, weighed, sending)
+    else:
+        sizes = balanced_partition(weighed, num_stages, sending_costs=sending)
+    stages = _stages(names, found, sizes, seconds)
+    if not memory:
+        return Plan(stages, dict(micro_batch))
+    held = memory_of_stages(found, sizes, memory)
+    if not fits(held, memory):
+        raise refusal(found, names, sizes, memory)
+    return Plan(
+        _with_memory(stages, held, memory),
+        dict(micro_batch),
+        device_peaks(memory.make_schedule(num_stages), held),
+    )
+
+
+def _with_memory(
+    stages: Sequence[StagePlan], held: Sequence[StageMemory], settings: MemorySettings
+) -> tuple[StagePlan, ...]:
+    """The stages with what each holds."""
+    limit = settings.stage_limit
+    last = len(stages) - 1
+    return tuple(
+        dataclasses.replace(
+            stage,
+            memory=own,
+            remat=_remat_in_words(own, settings, index == last),
+            kept_limit=None if limit is None else own.kept_limit(limit),
+        )
+        for index, (stage, own) in enumerate(zip(stages, held, strict=True))
+    )
+
+
+def _stages(
+    names: Sequence[str],
+    cells: Sequence[CellMemory],
+    sizes: Sequence[int],
+    seconds: Sequence[float] | None,
+) -> tuple[StagePlan, ...]:
+    """The stages of a cut; a shared weight lives on the first of them that uses it."""
     stages = []
     owned: set[str] = set()
     start = 0
     for size in sizes:
         span = slice(start, start + size)
-        weights: dict[str, Any] = {}
-        for name in names[span]:
-            weights.update(cells[name].all_weights(name))
+        own = cells[span]
+        weights = {path: weight for cell in own for path, weight in cell.weights.items()}
         is_last = start + size == len(names)
         stages.append(
             StagePlan(
                 cells=tuple(names[span]),
                 weights=sum(w.size for path, w in weights.items() if path not in owned),
                 mirrored_weights=sum(w.size for path, w in weights.items() if path in owned),
-                flops=sum(cost.flops for cost in costs[span]),
-                activation_bytes=sum(cost.activation_bytes for cost in costs[span]),
-                boundary_bytes=0 if is_last else specs_bytes(costs[start + size - 1].outputs),
+                flops=sum(cell.cost.flops for cell in own),
+                activation_bytes=sum(cell.kept_bytes for cell in own),
+                boundary_bytes=0 if is_last else own[-1].output_bytes,
                 seconds=None if seconds is None else sum(seconds[span]),
             )
         )
         owned.update(weights)
         start += size
-    return Plan(tuple(stages), dict(micro_batch))
+    return tuple(stages)
+
+
+def _remat_in_words(stage: StageMemory, settings: MemorySettings, is_last: bool) -> str:
+    """What a stage does about activations, for a column of the table."""
+    if is_last or (settings.remat == "auto" and stage.kept_bytes == stage.full_bytes):
+        return "none"
+    if settings.remat == "auto":
+        kept, full = format_bytes(stage.kept_bytes), format_bytes(stage.full_bytes)
+        return f"keeps {kept} of {full}"
+    return settings.remat
+
+
+def _sending_seconds(cells: Sequence[CellMemory], link_bandwidth: float) -> list[float]:
+    """Seconds to send what each cell but the last returns, and to get its floats' gradients."""
+    return [
+        sum(
+            spec.bytes * (2 if "float" in spec.dtype else 1)
+            for spec in flatten_specs(cell.cost.outputs)
+        )
+        / link_bandwidth
+        for cell in cells[:-1]
+    ]
 
 
 def _in_order(names: Sequence[str], cell_seconds: Mapping[str, float]) -> list[float]:
@@ -166,20 +251,20 @@ def _in_order(names: Sequence[str], cell_seconds: Mapping[str, float]) -> list[f
     return [cell_seconds[name] for name in names]
 
 
-def _cell_costs(
+def _memory_of_cells(
     cells: Mapping[str, CellParams], micro_batch: Mapping[str, Spec], compute_dtype: str
-) -> list[Cost]:
-    """Each cell's cost, the outputs of one being the inputs of the next."""
-    costs = []
+) -> list[CellMemory]:
+    """Each cell's cost and weights, the outputs of one being the inputs of the next."""
+    found = []
     outputs: Specs = None
-    for cell in cells.values():
+    for name, cell in cells.items():
         cost = cell.cost(outputs, micro_batch)
         # A cell from elsewhere says what it returns, and may not mind the compute dtype.
         if getattr(cell, "returns_compute_dtype", False):
             cost = _sending_in(compute_dtype, cost)
-        costs.append(cost)
+        found.append(CellMemory(cell.all_weights(name), cost, specs_bytes(outputs)))
         outputs = cost.outputs
-    return costs
+    return found
 
 
 def _sending_in(compute_dtype: str, cost: Cost) -> Cost:
@@ -191,7 +276,8 @@ def _sending_in(compute_dtype: str, cost: Cost) -> Cost:
     """
     outputs = with_floats_as(cost.outputs, compute_dtype)
     saved = specs_bytes(cost.outputs) - specs_bytes(outputs)
-    return Cost(cost.flops, outputs, max(0, cost.activation_bytes - saved))
+    kept = max(0, cost.activation_bytes - saved)
+    return dataclasses.replace(cost, outputs=outputs, activation_bytes=kept)
 
 
 def first_and_last(names: Sequence[str]) -> str:
@@ -203,10 +289,13 @@ def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
     """The plan as a table for people: one row a stage.
 
     The share is that of the FLOPs, or, under a heading that says so, of the measured seconds.
+    Memory is what a stage holds at its peak.
     """
     is_measured = plan.seconds is not None
     work = ("forward FLOPs", *(("seconds", "measured share") if is_measured else ("share",)))
-    rows = [("stage", "cells", "device", "weights", *work, "sends")]
+    knows_memory = bool(plan.device_bytes)
+    held = ("memory", "remat") if knows_memory else ()
+    rows = [("stage", "cells", "device", "weights", *work, "sends", *held)]
     for index, (stage, share) in enumerate(zip(plan.stages, plan.shares(), strict=True)):
         shared = f" (+{stage.mirrored_weights:,} shared)" if stage.mirrored_weights else ""
         rows.append(
@@ -219,6 +308,7 @@ def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
                 *([f"{stage.seconds:.3g}"] if is_measured else []),
                 f"{share:.1%}",
                 f"{stage.boundary_bytes:,} B",
+                *([format_bytes(stage.memory.peak_bytes), stage.remat] if stage.memory else []),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -228,4 +318,7 @@ def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
     ]
     shapes = ", ".join(f"{name} {list(spec.shape)}" for name, spec in plan.micro_batch.items())
     lines.append(f"total {plan.weights:,} weights; one micro-batch: {shapes}")
+    if len(plan.stages) > len(plan.device_bytes) > 0:
+        together = ", ".join(format_bytes(count) for count in plan.device_bytes)
+        lines.append(f"memory of each device, over its stages: {together}")
     return "\n".join(lines) + "\n"

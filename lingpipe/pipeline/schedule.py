@@ -24,6 +24,7 @@ import dataclasses
 import enum
 import functools
 import itertools
+from collections.abc import Iterator, Sequence
 
 from lingpipe.errors import UserError
 
@@ -227,15 +228,24 @@ class Schedule:
         A stage holds a micro-batch from its F until its B, or until its W where the backward pass
         is cut; a device counts those of all its stages.
         """
-        ends = (Phase.backward, Phase.backward_weight)
-        peaks = []
+        return tuple(max(self._live(row), default=0) for row in self.rows)
+
+    def peak_live_of_stages(self) -> tuple[int, ...]:
+        """For each stage the most micro-batches that it holds at a time."""
+        of_stage: dict[int, list[Action]] = collections.defaultdict(list)
         for row in self.rows:
-            live = peak = 0
             for action in row:
-                live += (action.phase is Phase.forward) - (action.phase in ends)
-                peak = max(peak, live)
-            peaks.append(peak)
-        return tuple(peaks)
+                of_stage[action.stage].append(action)
+        return tuple(max(self._live(of_stage[stage])) for stage in range(self.num_stages))
+
+    @staticmethod
+    def _live(actions: Sequence[Action]) -> Iterator[int]:
+        """How many micro-batches are held after each action."""
+        ends = (Phase.backward, Phase.backward_weight)
+        live = 0
+        for action in actions:
+            live += (action.phase is Phase.forward) - (action.phase in ends)
+            yield live
 
     def __str__(self) -> str:
         """A grid of characters: one row a device, one column a time slot; see the file's top."""

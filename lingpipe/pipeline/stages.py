@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -38,7 +39,9 @@ def build_stages(
       compute_dtype: dtype of activations.
     """
     last = len(plan.stages) - 1
-    keepings = [keeping] * last + [keeping_of_last(keeping, schedule)]
+    limits = [math.inf if s.kept_limit is None else s.kept_limit for s in plan.stages]
+    keepings = [dataclasses.replace(keeping, limit=limit) for limit in limits]
+    keepings[last] = keeping_of_last(keepings[last], schedule)
     stages = []
     for index, stage in enumerate(plan.stages):
         device = devices[schedule.placement[index]]

@@ -8,6 +8,7 @@ from lingpipe.cluster.devices import stage_devices
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.plan import Plan, make_plan
+from lingpipe.pipeline.plan_params import memory_settings
 from lingpipe.task.experiment import Experiment
 from lingpipe.task.task import Task
 
@@ -29,13 +30,17 @@ def plan_of(experiment: Experiment.Params, cell_seconds: Mapping[str, float] | N
     """
     task = build_task(experiment)
     pipeline = experiment.pipeline
+    dtype = experiment.train.dtype
+    optimizer = experiment.learner.optimizer.build()
     return make_plan(
         task.cells(),
         pipeline.num_stages,
         task.micro_batch(pipeline.num_micro_batches),
         pipeline.partition,
-        compute_dtype=experiment.train.dtype.value,
+        compute_dtype=dtype.value,
         cell_seconds=cell_seconds,
+        link_bandwidth=pipeline.link_bandwidth,
+        memory=memory_settings(pipeline, len(optimizer.slot_names), dtype.tensorflow.size),
     )
 
 

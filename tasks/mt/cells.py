@@ -10,6 +10,7 @@ weights come from the batch, straight to the cell that names them in `batch_keys
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -57,9 +58,10 @@ class TokenEmbedding(Layer):
             outputs = looked_up.outputs
             placed = children["position"].cost(outputs, batch)
             dropped = children["sum_dropout"].cost(outputs, batch)
-            flops = looked_up.flops + placed.flops + dropped.flops
+            all_of_it = total_cost(looked_up, placed, dropped, outputs=outputs)
             # No step needs values to be derived; dropout keeps its mask.
-            return Cost(flops, outputs, dropped.activation_bytes or outputs.bytes)
+            kept = dropped.activation_bytes or outputs.bytes
+            return dataclasses.replace(all_of_it, activation_bytes=kept)
 
     params: Params
     embedding: Embedding
@@ -154,7 +156,8 @@ class TargetEmbeddingCell(Layer):
             tokens = self.tokens.cost(_entry(batch, "target_ids"), batch)
             outputs = {"source": inputs["source"], "target": tokens.outputs}
             norm = [self.source_norm.cost(inputs["source"], batch)] if self.source_norm else []
-            return total_cost(tokens, *norm, outputs=outputs)
+            passed = 0 if self.source_norm else inputs["source"].bytes
+            return total_cost(tokens, *norm, outputs=outputs, passed_bytes=passed)
 
     params: Params
     tokens: TokenEmbedding
@@ -191,7 +194,8 @@ class DecoderCell(Layer):
 
         def cost(self, inputs: Specs, batch: Mapping[str, Spec] | None = None) -> Cost:
             layer = self.layer.cost(inputs, batch)
-            return total_cost(layer, outputs={**inputs, "target": layer.outputs})
+            outputs = {**inputs, "target": layer.outputs}
+            return total_cost(layer, outputs=outputs, passed_bytes=inputs["source"].bytes)
 
     params: Params
     layer: DecoderLayer
@@ -228,7 +232,7 @@ class SoftmaxCell(Layer):
             norm = [self.norm.cost(inputs["target"], batch)] if self.norm else []
             logits = self.softmax.cost(inputs["target"], batch)
             # Exponentials take the place of the logits until the backward pass.
-            loss = Cost(6 * logits.outputs.elements, None, 0)
+            loss = Cost(6 * logits.outputs.elements, None, 0, 2 * logits.outputs.bytes)
             sums = ("loss", "weight", "negative_log_likelihood", "correct")
             return total_cost(*norm, logits, loss, outputs=dict.fromkeys(sums, Spec(())))
 

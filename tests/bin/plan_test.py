@@ -37,6 +37,24 @@ def test_more_devices_than_there_are_can_be_planned_for(capfd: Capture) -> None:
     assert len(text.splitlines()) == 18
 
 
+def test_stages_are_cut_to_fit_a_device_and_their_peaks_told(capfd: Capture) -> None:
+    free = json.loads(output(capfd, "--json"))
+    most = max(free["device_bytes"])
+    assert [stage["memory"]["peak_bytes"] for stage in free["stages"]] == free["device_bytes"]
+    tight = json.loads(output(capfd, "--json", f"--device_memory={most - 1}"))
+    assert max(tight["device_bytes"]) < most
+    field = output(capfd, "--json", f"--set=pipeline.device_memory={most - 1}")
+    assert json.loads(field) == tight
+
+
+def test_auto_tells_how_much_it_keeps(capfd: Capture) -> None:
+    flags = "--set=pipeline.remat=auto", "--set=pipeline.partition=[5, 2]"
+    header, first, last, _ = output(capfd, *flags, "--device_memory=20MiB").splitlines()
+    assert header.split()[-2:] == ["memory", "remat"]
+    assert " 20.0 MiB  keeps " in first
+    assert last.split()[-1] == "none"
+
+
 def test_cells_are_measured_if_asked_for_and_that_is_told(capfd: Capture) -> None:
     flags = [f"--set={knob}" for knob in ("num_layers=1", "model_dim=16", "vocabulary_size=330")]
     assert main(["plan", MODEL, *flags, "--set=pipeline.partition_costs=measured"]) == 0
@@ -55,6 +73,14 @@ def test_cells_are_measured_if_asked_for_and_that_is_told(capfd: Capture) -> Non
             "partition_costs (measured) has no use beside partition ([3, 4])",
         ),
         (["--set=pipeline.partition_costs=guessed"], "partition_costs"),
+        (
+            ["--device_memory=1MB"],
+            "device_memory is 976.6 KiB, and no cut into 2 stages takes less",
+        ),
+        (["--device_memory=1MB", "--set=pipeline.partition=[2, 5]"], "device_memory is 976.6 KiB."),
+        (["--device_memory=16gib"], "device_memory: '16gib' is no number of bytes; write it such"),
+        (["--set=pipeline.link_bandwidth=1e9"], "set partition_costs to measured"),
+        (["--set=pipeline.link_bandwidth=0.0"], "must be a finite number of bytes a second"),
         (["--set=pipeline.num_stages=0"], "num_stages (0) must be at least 1"),
         (["--set=pipeline.num_stages=2.5"], "pipeline.num_stages must be an int"),
         (

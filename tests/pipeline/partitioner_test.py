@@ -119,7 +119,7 @@ def test_sending_and_limits_are_minded_as_brute_force_minds_them(seed: int) -> N
             for sizes in every_cut(count, num_stages)
             if all(a <= b for a, b in zip(stage_costs(held, sizes), limits, strict=True))
         ]
-        memory = MemoryLimits(held, limits)
+        memory = MemoryLimits.alike(held, limits)
         if not allowed:
             num_refused += 1
             with pytest.raises(PartitionError, match="No cut into"):
@@ -149,9 +149,9 @@ def test_a_cut_moves_away_from_where_sending_is_dear() -> None:
 
 def test_a_limit_moves_a_cut_and_each_stage_has_its_own() -> None:
     costs, held = [1, 1, 1, 1], [5, 5, 1, 1]
-    assert balanced_partition(costs, 2, memory=MemoryLimits(held, [10, 10])) == [2, 2]
-    assert balanced_partition(costs, 2, memory=MemoryLimits(held, [7, 7])) == [1, 3]
-    assert balanced_partition(costs, 2, memory=MemoryLimits(held, [11, 1])) == [3, 1]
+    assert balanced_partition(costs, 2, memory=MemoryLimits.alike(held, [10, 10])) == [2, 2]
+    assert balanced_partition(costs, 2, memory=MemoryLimits.alike(held, [7, 7])) == [1, 3]
+    assert balanced_partition(costs, 2, memory=MemoryLimits.alike(held, [11, 1])) == [3, 1]
 
 
 @pytest.mark.parametrize(
@@ -160,22 +160,23 @@ def test_a_limit_moves_a_cut_and_each_stage_has_its_own() -> None:
         (
             [40, 30, 50, 30],
             [60, 60],
-            "No cut into 2 stages keeps each within its limit (60 bytes): the cells take 150 "
-            "bytes, the heaviest (number 2, counted from 0) 50. A limit of 80 bytes a stage would "
-            "do; with 60 bytes a stage, 4 stages would.",
+            "No cut into 2 stages keeps each within its limit (60 bytes): the cells would take "
+            "150 bytes on the first, and the heaviest (number 2, counted from 0) takes 50 alone. "
+            "Limits greater by 20 bytes would do; or more stages.",
         ),
         (
             [10, 1200, 10, 10],
             [1000, 1000],
-            "(1,000 bytes): the cells take 1,230 bytes, the heaviest (number 1, counted from 0) "
-            "1,200. A limit of 1,210 bytes a stage would do; more stages do not help, since the "
-            "heaviest cell fits none; cut it into several.",
+            "(1,000 bytes): the cells would take 1,230 bytes on the first, and the heaviest "
+            "(number 1, counted from 0) takes 1,200 alone. Limits greater by 210 bytes would do; "
+            "more stages do not help, since the heaviest cell fits none; cut it into several.",
         ),
         (
             [10, 10, 10, 50],
             [60, 20],
-            "([60, 20] bytes): the cells take 80 bytes, the heaviest (number 3, counted from 0) "
-            "50. A limit of 50 bytes a stage would do; or give the heaviest cell's stage more.",
+            "([60, 20] bytes): the cells would take 80 bytes on the first, and the heaviest "
+            "(number 3, counted from 0) takes 50 alone. Limits greater by 30 bytes would do; or "
+            "more stages.",
         ),
     ],
 )
@@ -183,34 +184,69 @@ def test_limits_that_cannot_be_kept_to_are_refused_with_what_would_do(
     held: list[int], limits: list[int], words: str
 ) -> None:
     with pytest.raises(PartitionError, match=re.escape(words)):
-        balanced_partition([1, 1, 1, 1], 2, memory=MemoryLimits(held, limits))
+        balanced_partition([1, 1, 1, 1], 2, memory=MemoryLimits.alike(held, limits))
 
 
-def test_the_limit_and_the_number_of_stages_that_a_refusal_names_do() -> None:
+def test_the_limits_that_a_refusal_names_do_and_smaller_ones_do_not() -> None:
     numbers = random.Random(3)
     for _ in range(100):
         held = [numbers.randint(1, 50) for _ in range(8)]
+        limits = [max(held)] * 3
         with pytest.raises(PartitionError) as refusal:
-            balanced_partition(held, 3, memory=MemoryLimits(held, [max(held)] * 3))
-        told = re.search(r"limit of (\d+) .*, (\d+) stages would", str(refusal.value))
+            balanced_partition(held, 3, memory=MemoryLimits.alike(held, limits))
+        told = re.search(r"Limits greater by (\d+) bytes", str(refusal.value))
         assert told is not None
-        smallest, needed = int(told[1]), int(told[2])
-        balanced_partition(held, 3, memory=MemoryLimits(held, [smallest] * 3))
-        balanced_partition(held, needed, memory=MemoryLimits(held, [max(held)] * needed))
+        missing = int(told[1])
+        enough = [limit + missing for limit in limits]
+        balanced_partition(held, 3, memory=MemoryLimits.alike(held, enough))
         with pytest.raises(PartitionError):
-            balanced_partition(held, 3, memory=MemoryLimits(held, [smallest - 1] * 3))
-        with pytest.raises(PartitionError):
-            fewer = [max(held)] * (needed - 1)
-            balanced_partition(held, needed - 1, memory=MemoryLimits(held, fewer))
+            less = [limit - 1 for limit in enough]
+            balanced_partition(held, 3, memory=MemoryLimits.alike(held, less))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_cells_take_may_differ_from_stage_to_stage(seed: int) -> None:
+    numbers = random.Random(seed)
+    num_refused = 0
+    for _ in range(150):
+        count = numbers.randint(1, 8)
+        num_stages = numbers.randint(1, count)
+        costs = [numbers.randint(0, 9) for _ in range(count)]
+        sending = [numbers.choice((0, numbers.randint(0, 20))) for _ in range(count - 1)]
+        held = [[numbers.randint(0, 5) for _ in range(count)] for _ in range(num_stages)]
+        working = [[numbers.randint(0, 8) for _ in range(count)] for _ in range(num_stages)]
+        limits = [numbers.randint(6, 20) for _ in range(num_stages)]
+        memory = MemoryLimits(held, working, limits)
+        allowed = []
+        for sizes in every_cut(count, num_stages):
+            ends = list(itertools.accumulate(sizes))
+            spans = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+            taken = [sum(held[k][span]) + max(working[k][span]) for k, span in enumerate(spans)]
+            assert taken == [memory.taken(k, span) for k, span in enumerate(spans)]
+            if all(a <= b for a, b in zip(taken, limits, strict=True)):
+                allowed.append(sizes)
+        if not allowed:
+            num_refused += 1
+            with pytest.raises(PartitionError, match="No cut into"):
+                balanced_partition(costs, num_stages, sending_costs=sending, memory=memory)
+            continue
+        sizes = balanced_partition(costs, num_stages, sending_costs=sending, memory=memory)
+        assert sizes in allowed
+        best = min(max(costs_with_sending(costs, sending, cut)) for cut in allowed)
+        assert max(costs_with_sending(costs, sending, sizes)) == best
+    assert 0 < num_refused < 150
 
 
 def test_too_few_numbers_are_refused() -> None:
     with pytest.raises(PartitionError, match=r"sending_costs has 2 numbers; .* need 1\."):
         balanced_partition([1, 1], 2, sending_costs=[0, 0])
-    with pytest.raises(PartitionError, match=r"memory.cells has 1 numbers; .* need 2\."):
-        balanced_partition([1, 1], 2, memory=MemoryLimits([1], [1, 1]))
+    with pytest.raises(PartitionError, match=r"memory.held has 1 numbers; .* need 2\."):
+        balanced_partition([1, 1], 2, memory=MemoryLimits.alike([1], [1, 1]))
+    with pytest.raises(PartitionError, match=r"held has 3 rows .*working 3; 2 stages need one"):
+        balanced_partition([1, 1], 2, memory=MemoryLimits.alike([1, 1], [1, 1, 1]))
+    rows = [[1, 1], [1, 1]]
     with pytest.raises(PartitionError, match=r"memory.stages has 3 numbers; .* need 2\."):
-        balanced_partition([1, 1], 2, memory=MemoryLimits([1, 1], [1, 1, 1]))
+        balanced_partition([1, 1], 2, memory=MemoryLimits(rows, rows, [1, 1, 1]))
     with pytest.raises(PartitionError, match=r"sending_costs must be finite .* got \[-1\]"):
         balanced_partition([1, 1], 2, sending_costs=[-1])
 
@@ -218,8 +254,11 @@ def test_too_few_numbers_are_refused() -> None:
 def test_two_thousand_cells_over_128_stages_take_a_moment() -> None:
     numbers = random.Random(7)
     costs = [numbers.choice((0, numbers.randint(1, 1000))) for _ in range(2000)]
+    held = [[numbers.randint(1, 9) for _ in costs] for _ in range(128)]
+    memory = MemoryLimits(held, held, [sum(map(max, zip(*held, strict=True)))] * 128)
     start = time.process_time()
     sizes = balanced_partition(costs, 128)
+    assert balanced_partition(costs, 128, memory=memory) == sizes
     assert time.process_time() - start < 5.0
     assert (len(sizes), sum(sizes), min(sizes) >= 1) == (128, 2000, True)
     largest = max(stage_costs(costs, sizes))

@@ -9,13 +9,17 @@ import pytest
 
 from lingpipe.base.cost import Cost
 from lingpipe.base.spec import Spec, Specs
+from lingpipe.pipeline.memory import WeightBytes
+from lingpipe.pipeline.memory_limits import MemorySettings
 from lingpipe.pipeline.partitioner import PartitionError
 from lingpipe.pipeline.plan import format_plan, make_plan
+from lingpipe.pipeline.schedules import ScheduleKind
 
 
 @dataclasses.dataclass(frozen=True)
 class FakeWeight:
     size: int
+    trainable: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,3 +154,103 @@ def test_seconds_of_some_cells_are_refused() -> None:
 def test_seconds_of_zero_have_shares_of_zero() -> None:
     plan = make_plan(CELLS, 2, MICRO_BATCH, cell_seconds=dict.fromkeys(CELLS, 0.0))
     assert plan.shares() == [0.0, 0.0]
+
+
+# ------------------------------------------------------------------ memory
+
+
+def settings(remat: str = "none", device_memory: int | None = None) -> MemorySettings:
+    """Three micro-batches under GPipe, one slot for each weight."""
+    return MemorySettings(
+        num_micro_batches=3,
+        remat=remat,
+        weights=WeightBytes(num_slots=1),
+        device_memory=device_memory,
+    )
+
+
+def test_the_plan_says_what_each_stage_holds() -> None:
+    """Weights take 12 bytes, copies 8; a cell keeps 10 bytes a FLOP; 3 micro-batches, then 1.
+
+    A cell that does not know needs both ends' gradients and that of its greatest weight.
+    """
+    plan = make_plan(CELLS, 2, MICRO_BATCH, partition=[3, 1], memory=settings())
+    working = 198 + 4 * 400 + 192, 192 + 4 + 4 * 400  # The embedding's; and the softmax's.
+    peaks = (
+        544 * 12 + 3 * 20_000 + working[0],
+        1 * 12 + 400 * 8 + 20_000 + working[1],
+    )
+    assert [stage.memory and stage.memory.peak_bytes for stage in plan.stages] == list(peaks)
+    assert plan.device_bytes == peaks
+    assert make_plan(CELLS, 2, MICRO_BATCH).device_bytes == ()
+
+
+def test_the_table_shows_memory_and_rematerialisation() -> None:
+    plan = make_plan(CELLS, 2, MICRO_BATCH, memory=settings("layer"))
+    header, *rows, _ = [line.split() for line in format_plan(plan).splitlines()]
+    assert header[-2:] == ["memory", "remat"]
+    assert [row[-3:] for row in rows] == [["18.1", "KiB", "layer"], ["24.4", "KiB", "none"]]
+
+
+def test_the_table_shows_what_auto_keeps() -> None:
+    plan = make_plan(CELLS, 2, MICRO_BATCH, [3, 1], memory=settings("auto", 60_000))
+    kept = plan.stages[0].memory
+    assert kept is not None and 198 < kept.kept_bytes < 20_000
+    assert 60_000 - 3 < kept.peak_bytes <= 60_000
+    assert [stage.remat for stage in plan.stages] == ["keeps 13.9 KiB of 19.5 KiB", "none"]
+    loose = make_plan(CELLS, 2, MICRO_BATCH, [3, 1], memory=settings("auto"))
+    assert [stage.remat for stage in loose.stages] == ["none", "none"]
+
+
+def test_devices_of_several_stages_have_a_line_of_their_own() -> None:
+    interleaved = dataclasses.replace(
+        settings(), schedule=ScheduleKind.interleaved, stages_per_device=2
+    )
+    plan = make_plan(CELLS, 4, MICRO_BATCH, memory=interleaved)
+    last = format_plan(plan).splitlines()[-1]
+    assert last.startswith("memory of each device, over its stages: ")
+    assert len(plan.device_bytes) == 2
+
+
+def test_memory_moves_the_cut_away_from_the_balanced_one() -> None:
+    free = make_plan(CELLS, 2, MICRO_BATCH, memory=settings())
+    assert free.partition == [3, 1]
+    assert max(free.device_bytes) > 50_000
+    tight = make_plan(CELLS, 2, MICRO_BATCH, memory=settings(device_memory=50_000))
+    assert tight.partition == [2, 2]
+    assert max(tight.device_bytes) <= 50_000
+
+
+def test_a_partition_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
+    words = (
+        r"Stage 0 \(cells embed .. layer_1\) would take 66.9 KiB: 6.4 KiB of weights, gradients "
+        r"and slots, 3 x 19.5 KiB that micro-batches keep, 1.9 KiB while one is in its backward "
+        r"pass. device_memory is 48.8 KiB. pipeline.remat=auto would do, or more and smaller"
+    )
+    with pytest.raises(PartitionError, match=words):
+        make_plan(CELLS, 2, MICRO_BATCH, [3, 1], memory=settings(device_memory=50_000))
+
+
+def test_a_model_that_no_cut_makes_fit_is_refused() -> None:
+    words = (
+        r"Stage 0 .* device_memory is 9.8 KiB, and no cut into 2 stages takes less\. Use smaller"
+    )
+    with pytest.raises(PartitionError, match=words):
+        make_plan(CELLS, 2, MICRO_BATCH, memory=settings(device_memory=10_000))
+    words = r"no cut into 1 stage takes less\. pipeline.num_stages=2 would do, or more"
+    with pytest.raises(PartitionError, match=words):
+        make_plan(CELLS, 1, MICRO_BATCH, memory=settings(device_memory=42_000))
+
+
+def test_a_slow_link_moves_the_cut_to_where_less_is_sent() -> None:
+    sends = {"embed": 8, "layer_0": 800, "layer_1": 8, "softmax": 1}
+    cells = {
+        name: dataclasses.replace(CELLS[name], sends=Spec((count,)))
+        for name, count in sends.items()
+    }
+    seconds = dict.fromkeys(cells, 1.0)
+    assert make_plan(cells, 2, MICRO_BATCH, cell_seconds=seconds).partition == [2, 2]
+    # There and back: 6,400 bytes take 6.4 s after layer_0, 64 bytes 0.064 s elsewhere.
+    slow = make_plan(cells, 2, MICRO_BATCH, cell_seconds=seconds, link_bandwidth=1000.0)
+    assert slow.partition == [1, 3]  # 1.064 and 3 s, better than 3.064 and 1.
+    assert slow.seconds == 4.0

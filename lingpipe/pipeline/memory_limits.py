@@ -1,0 +1,253 @@
+"""Cuts cells into stages that fit their devices, or says why none does and what would.
+
+Of what a stage holds, two things depend on more than its cells one by one: a weight used twice
+lies there once, and its boundary is kept under `remat=stage`. In the limits that the partitioner is
+given both stand as upper bounds; whatever cut it finds fits, and the plan then says exactly how
+much it takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from lingpipe.pipeline.memory import (
+    CellMemory,
+    StageMemory,
+    WeightBytes,
+    device_peaks,
+    format_bytes,
+    stage_memory,
+)
+from lingpipe.pipeline.partitioner import (
+    MemoryLimits,
+    PartitionError,
+    balanced_partition,
+    lightest_partition,
+)
+from lingpipe.pipeline.schedule import Schedule
+from lingpipe.pipeline.schedules import ScheduleKind, make_schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class MemorySettings:
+    """What, beside its cells, decides how much a stage holds.
+
+    Attributes:
+      schedule: which rule.
+      num_micro_batches: M.
+      stages_per_device: stages that share a device.
+      remat: name of a `Rematerialisation`.
+      weights: bytes for each weight.
+      device_memory: bytes of one device, for all of its stages; None for no limit.
+    """
+
+    schedule: ScheduleKind = ScheduleKind.gpipe
+    num_micro_batches: int = 1
+    stages_per_device: int = 1
+    remat: str = "none"
+    weights: WeightBytes = dataclasses.field(default_factory=WeightBytes)
+    device_memory: int | None = None
+
+    @property
+    def stage_limit(self) -> int | None:
+        """Bytes of each stage."""
+        if self.device_memory is None:
+            return None
+        return self.device_memory // self.stages_per_device
+
+    def make_schedule(self, num_stages: int) -> Schedule:
+        """The schedule of so many stages."""
+        return make_schedule(
+            self.schedule, num_stages, self.num_micro_batches, self.stages_per_device
+        )
+
+
+def memory_of_stages(
+    cells: Sequence[CellMemory], sizes: Sequence[int], settings: MemorySettings
+) -> list[StageMemory]:
+    """What each stage of a cut holds.
+
+    Args:
+      cells: all cells, in order.
+      sizes: number of cells of each stage.
+      settings: what else it depends on.
+    """
+    schedule = settings.make_schedule(len(sizes))
+    live = schedule.peak_live_of_stages()
+    owned: set[str] = set()
+    found = []
+    start = 0
+    for index, size in enumerate(sizes):
+        own = cells[start : start + size]
+        weights = {path: weight for cell in own for path, weight in cell.weights.items()}
+        found.append(
+            stage_memory(
+                own,
+                settings.weights.fixed(weights, owned),
+                live[index],
+                settings.remat,
+                keeps_all=index == len(sizes) - 1 and schedule.alternates(index),
+                device_memory=settings.stage_limit,
+            )
+        )
+        owned |= weights.keys()
+        start += size
+    return found
+
+
+def fits(stages: Sequence[StageMemory], settings: MemorySettings) -> bool:
+    """Whether every device holds its stages."""
+    if settings.device_memory is None:
+        return True
+    peaks = device_peaks(settings.make_schedule(len(stages)), stages)
+    return max(peaks) <= settings.device_memory
+
+
+def fitting_partition(
+    cells: Sequence[CellMemory],
+    names: Sequence[str],
+    num_stages: int,
+    settings: MemorySettings,
+    costs: Sequence[float],
+    sending_costs: Sequence[float] | None = None,
+) -> list[int]:
+    """The best balanced cut whose stages fit their devices.
+
+    Args:
+      cells: all cells, in order.
+      names: their names.
+      num_stages: number of stages.
+      settings: `device_memory` among them.
+      costs: as for `balanced_partition`.
+      sending_costs: likewise.
+
+    Raises:
+      PartitionError: no cut fits.
+    """
+    sizes = balanced_partition(costs, num_stages, sending_costs=sending_costs)
+    if fits(memory_of_stages(cells, sizes, settings), settings):
+        return sizes
+    limits = memory_limits(cells, num_stages, settings)
+    try:
+        return balanced_partition(costs, num_stages, sending_costs=sending_costs, memory=limits)
+    except PartitionError:
+        lightest = lightest_partition(limits)
+    if fits(memory_of_stages(cells, lightest, settings), settings):
+        return lightest  # The limits were upper bounds.
+    raise refusal(cells, names, lightest, settings, _no_cut(num_stages))
+
+
+def _no_cut(num_stages: int) -> str:
+    return f"no cut into {num_stages} stage{'s' if num_stages > 1 else ''} takes less"
+
+
+def memory_limits(
+    cells: Sequence[CellMemory], num_stages: int, settings: MemorySettings
+) -> MemoryLimits:
+    """What the partitioner needs to know: no stage takes more than this says.
+
+    Where as much is kept as fits, it says what is taken if as little as possible is kept.
+    """
+    schedule = settings.make_schedule(num_stages)
+    live = schedule.peak_live_of_stages()
+    each_fixed = _fixed_of_cells(cells, settings.weights)
+    greatest_boundary = max((cell.output_bytes for cell in cells[:-1]), default=0)
+    rows = []
+    for stage in range(num_stages):
+        alone = [
+            _alone(
+                cell,
+                fixed,
+                live[stage],
+                settings,
+                keeps_all=stage == num_stages - 1 and schedule.alternates(stage),
+            )
+            for cell, fixed in zip(cells, each_fixed, strict=True)
+        ]
+        held, working, once = zip(*alone, strict=True)
+        limit = (settings.stage_limit or 0) - max(once) - greatest_boundary
+        rows.append((held, working, max(0, limit)))
+    held_rows, working_rows, limits = zip(*rows, strict=True)
+    return MemoryLimits(held_rows, working_rows, limits)
+
+
+def refusal(
+    cells: Sequence[CellMemory],
+    names: Sequence[str],
+    sizes: Sequence[int],
+    settings: MemorySettings,
+    why: str = "",
+) -> PartitionError:
+    """The error that says which stage of a cut does not fit, with the arithmetic and a way out."""
+    stages = memory_of_stages(cells, sizes, settings)
+    schedule = settings.make_schedule(len(sizes))
+    peaks = device_peaks(schedule, stages)
+    device = max(range(len(peaks)), key=peaks.__getitem__)
+    on_device = [k for k, home in enumerate(schedule.placement) if home == device]
+    worst = max(on_device, key=lambda k: stages[k].peak_bytes)
+    start = sum(sizes[:worst])
+    own = names[start : start + sizes[worst]]
+    span = own[0] if len(own) == 1 else f"{own[0]} .. {own[-1]}"
+    memory = stages[worst]
+    together = (
+        ""
+        if len(on_device) == 1
+        else f" The {len(on_device)} stages of its device take {format_bytes(peaks[device])}."
+    )
+    return PartitionError(
+        f"Stage {worst} ({'cell' if len(own) == 1 else 'cells'} {span}) would take "
+        f"{format_bytes(memory.peak_bytes)}: {format_bytes(memory.fixed_bytes)} of weights, "
+        f"gradients and slots, {memory.live_micro_batches} x {format_bytes(memory.kept_bytes)} "
+        f"that micro-batches keep, {format_bytes(memory.working_bytes)} while one is in its "
+        f"backward pass.{together} device_memory is {format_bytes(settings.device_memory or 0)}"
+        f"{f', and {why}' if why else ''}. {_way_out(cells, len(sizes), settings)}"
+    )
+
+
+def _way_out(cells: Sequence[CellMemory], num_stages: int, settings: MemorySettings) -> str:
+    """Settings that would do, in words."""
+    candidates: list[tuple[str, int, MemorySettings]] = []
+    recomputing = dataclasses.replace(settings, remat="auto")
+    if settings.remat not in ("auto", "stage"):
+        candidates.append(("pipeline.remat=auto", num_stages, recomputing))
+    more = 2 * num_stages
+    while more <= len(cells):
+        candidates.append((f"pipeline.num_stages={more}", more, settings))
+        name = f"pipeline.remat=auto with pipeline.num_stages={more}"
+        candidates.append((name, more, recomputing))
+        more *= 2
+    for name, count, tried in candidates:
+        lightest = lightest_partition(memory_limits(cells, count, tried))
+        if fits(memory_of_stages(cells, lightest, tried), tried):
+            return f"{name} would do, or more and smaller micro-batches."
+    return "Use smaller micro-batches, smaller cells or a device with more memory."
+
+
+def _fixed_of_cells(cells: Sequence[CellMemory], weights: WeightBytes) -> list[int]:
+    """Bytes of each cell's weights if no stage had two cells that share one."""
+    owned: set[str] = set()
+    found = []
+    for cell in cells:
+        found.append(weights.fixed(cell.weights, owned))
+        owned |= cell.weights.keys()
+    return found
+
+
+def _alone(
+    cell: CellMemory, fixed: int, live: int, settings: MemorySettings, *, keeps_all: bool
+) -> tuple[int, int, int]:
+    """What a cell adds to a stage: bytes held, bytes while it works, bytes that count once."""
+    passed = live * cell.cost.passed_bytes
+    if cell.input_bytes == 0:  # The first cell: it always keeps all.
+        kept = max(cell.kept_bytes, cell.output_bytes)
+        return fixed + live * kept, cell.working_bytes, 0
+    if keeps_all or settings.remat == "none":
+        return fixed + live * cell.kept_bytes, cell.working_bytes, passed
+    boundary = live * cell.input_bytes
+    again = cell.working_bytes_again
+    if settings.remat == "layer":
+        return fixed + boundary, cell.kept_bytes + again, 0
+    if settings.remat == "stage":
+        return fixed + cell.kept_bytes, again, boundary
+    return fixed, cell.kept_bytes + again, boundary
