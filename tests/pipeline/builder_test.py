@@ -22,10 +22,11 @@ from lingpipe.errors import UserError
 from lingpipe.hyperparams import ParamsError
 from lingpipe.layers.dropout import Dropout
 from lingpipe.learner.optimizers import Adam
-from lingpipe.pipeline.builder import NonFiniteError, Pipeline
+from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import DeviceMemoryError
 from lingpipe.pipeline.partitioner import PartitionError
 from lingpipe.pipeline.schedules import ScheduleKind
+from lingpipe.pipeline.step_result import NonFiniteError
 from tests.pipeline.small_models import (
     EVERY_SETTING,
     SEED,
