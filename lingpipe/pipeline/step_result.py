@@ -93,7 +93,7 @@ def check_finite(result: StepResult, stages: Sequence[Stage], *, is_scaled: bool
     """
     step, loss, grad_norm = result.step, result.loss, result.grad_norm
     if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-        at_scale = f" at a loss scale of {result.loss_scale:g}" if is_scaled else ""
+        at_scale = f" at a loss scale of {result.loss_scale:,.12g}" if is_scaled else ""
         advice = " So does bfloat16, whose range is that of float32." if is_scaled else ""
         raise NonFiniteError(
             f"Step {step}: loss {loss}, gradient norm {grad_norm}{at_scale}. No update was "

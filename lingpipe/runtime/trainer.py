@@ -281,7 +281,7 @@ def _overflow_in_words(result: StepResult, scale: float) -> str:
     """What is told of a skipped step; `scale` is the loss scale of the next one."""
     return (
         f"step {result.step}: the gradient overflowed float16, no weight was moved; the loss scale "
-        f"falls from {result.loss_scale:,g} to {scale:,g}."
+        f"falls from {result.loss_scale:,.12g} to {scale:,.12g}."
     )
 
 
