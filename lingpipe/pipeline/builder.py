@@ -54,7 +54,8 @@ class Pipeline(Parameterized):
       step: number of training steps done.
       weights: path -> variable of every weight, each where it is owned.
       slots: `<weight path>/<slot>` -> variable of the optimiser.
-      loss_scale: where the loss scale stands; None unless activations are float16.
+      loss_scale: where the loss scale stands, which moves as `learner.loss_scale` says; None
+        unless activations are float16.
     """
 
     class Params(Parameterized.Params):
@@ -111,8 +112,7 @@ class Pipeline(Parameterized):
             the schedule gives it.
           micro_batch: typical shapes of a micro-batch, for balancing.
           seed: seed of initial weights and of dropout.
-          compute_dtype: dtype of activations and their gradients; weights and the sums of their
-            gradients are float32. In float16 the loss is scaled as `learner.loss_scale` says.
+          compute_dtype: dtype of activations; weights and the sums of their gradients are float32.
           signature: specs of the batch entries, None for dimensions that vary. None: those of the
             first batch; what varies later is opened then, for one more trace.
           cell_seconds: what `measure_cells` returned, to balance by. None: with `partition_costs`
