@@ -52,6 +52,7 @@ PURE = (
     "lingpipe.base.cost",
     "lingpipe.base.output",
     "lingpipe.base.spec",
+    "lingpipe.learner.loss_scale",
     "lingpipe.learner.schedules",
     "lingpipe.pipeline.memory",
     "lingpipe.pipeline.memory_limits",

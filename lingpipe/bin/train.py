@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from lingpipe.pipeline.builder import NonFiniteError
+from lingpipe.pipeline.step_result import NonFiniteError
 from lingpipe.registry import lookup
 from lingpipe.runtime.trainer import train
 from lingpipe.task.model_params import make_experiment

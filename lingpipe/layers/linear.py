@@ -7,7 +7,7 @@ once for every example and adds those up: measured 1.6 to 1.9 times slower.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
@@ -18,6 +18,7 @@ from lingpipe.base.layer import Layer, Weight
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
 from lingpipe.layers.checks import check_positive
+from lingpipe.layers.precision import at_least_float32
 
 
 class Linear(Layer):
@@ -59,8 +60,29 @@ class Linear(Layer):
         rows = tf.reshape(inputs, [-1, self.params.input_dim])
         outputs = tf.matmul(rows, context.cast(self.kernel))
         if self.params.use_bias:
-            outputs = tf.nn.bias_add(outputs, context.cast(self.bias))
+            outputs = _add_bias(outputs, tf.convert_to_tensor(self.bias))
         return unfold(outputs, inputs)
+
+
+def _add_bias(rows: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Adds a float32 bias [E] to rows [n, E]; its gradient is added up in float32 at least.
+
+    On a CPU the derivative of `tf.nn.bias_add` adds bfloat16 up in bfloat16, where a sum of ones
+    ends at 256.
+    """
+    if rows.dtype.size >= 4:
+        return tf.nn.bias_add(rows, tf.cast(bias, rows.dtype))
+
+    @tf.custom_gradient
+    def function(
+        rows: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        def gradient(outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return outputs, tf.raw_ops.BiasAddGrad(out_backprop=at_least_float32(outputs))
+
+        return tf.nn.bias_add(rows, tf.cast(bias, rows.dtype)), gradient
+
+    return function(rows, bias)
 
 
 def unfold(rows: tf.Tensor, like: tf.Tensor) -> tf.Tensor:

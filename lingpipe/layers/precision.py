@@ -1,4 +1,4 @@
-"""What stays in float32 when a model computes in bfloat16: norms, softmax, losses.
+"""What stays in float32 when a model computes in bfloat16 or float16: norms, softmax, losses.
 
 Sums over many elements lose their last digits in a short dtype, and an exponential magnifies them.
 Inputs in float64, which tests of gradients use, stay in float64.

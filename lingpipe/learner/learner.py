@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 
 from lingpipe.hyperparams import REQUIRED, Parameterized
+from lingpipe.learner.loss_scale import LossScale
 from lingpipe.learner.optimizers import Adam, Optimizer
 from lingpipe.learner.schedules import LearningRateSchedule
 
@@ -25,16 +26,19 @@ class Learner(Parameterized):
       params: the frozen params; the pipeline reads `clip_global_norm` here.
       optimizer: the rule that moves one weight.
       schedule: learning rate by step.
+      loss_scale: what gradients are multiplied by on their way, where that is float16.
     """
 
     class Params(Parameterized.Params):
-        """Optimiser, schedule and clipping."""
+        """Optimiser, schedule, clipping and loss scale."""
 
         optimizer: Optimizer.Params = Adam.Params()  # The rule that moves one weight.
         schedule: LearningRateSchedule.Params = REQUIRED  # Learning rate by step.
         # Highest norm of the whole gradient, over all stages; larger ones are scaled down to it.
         # None: no limit.
         clip_global_norm: float | None = None
+        # What keeps small gradients in float16; in other dtypes nothing is scaled.
+        loss_scale: LossScale.Params = LossScale.Params()
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             """A clipping limit that is none."""
@@ -47,10 +51,11 @@ class Learner(Parameterized):
                 )
 
     def __init__(self, params: Params) -> None:
-        """Builds optimiser and schedule; `params.build()` is the usual way here."""
+        """Builds optimiser, schedule and loss scale; `params.build()` is the usual way here."""
         self.params = params
         self.optimizer: Optimizer = params.optimizer.build()
         self.schedule: LearningRateSchedule = params.schedule.build()
+        self.loss_scale: LossScale = params.loss_scale.build()
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of update `step`; the first is 1.

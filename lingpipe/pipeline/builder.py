@@ -31,7 +31,7 @@ from lingpipe.cluster.devices import DeviceError
 from lingpipe.hyperparams import Parameterized
 from lingpipe.learner.clipping import clip_factor
 from lingpipe.learner.learner import Learner
-from lingpipe.pipeline.errors import CellError
+from lingpipe.learner.loss_scale import LossScaleState
 from lingpipe.pipeline.executor import Executor
 from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.joining import add_up, join_predictions
@@ -43,35 +43,9 @@ from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_device_fault
 from lingpipe.pipeline.shared_weights import find_mirrors, find_owners
-from lingpipe.pipeline.stage import Stage
 from lingpipe.pipeline.stage_traces import StageTraces
 from lingpipe.pipeline.stages import build_learner, build_stages
-
-
-class NonFiniteError(ArithmeticError):
-    """A step that came to numbers that are not finite; no update was applied."""
-
-
-@dataclasses.dataclass(frozen=True)
-class StepResult:
-    """What a training step reports.
-
-    Attributes:
-      step: number of the step, counted from 1.
-      loss: loss per unit of weight (per target token in translation); NaN if there was none, in
-        which case nothing was updated.
-      weight: total weight of the mini-batch.
-      grad_norm: global norm of the gradient before clipping.
-      learning_rate: the rate that was applied.
-      sums: all that the last cell returned, summed over the mini-batch.
-    """
-
-    step: int
-    loss: float
-    weight: float
-    grad_norm: float
-    learning_rate: float
-    sums: dict[str, float]
+from lingpipe.pipeline.step_result import StepResult, check_finite, result_of
 
 
 class Pipeline(Parameterized):
@@ -83,6 +57,8 @@ class Pipeline(Parameterized):
       step: number of training steps done.
       weights: path -> variable of every weight, each where it is owned.
       slots: `<weight path>/<slot>` -> variable of the optimiser.
+      loss_scale: where the loss scale stands, which moves as `learner.loss_scale` says; None
+        unless activations are float16.
     """
 
     class Params(Parameterized.Params):
@@ -153,7 +129,7 @@ class Pipeline(Parameterized):
             the schedule gives it.
           micro_batch: typical shapes of a micro-batch, for balancing.
           seed: seed of initial weights and of dropout.
-          compute_dtype: dtype of activations; weights and gradients are float32.
+          compute_dtype: dtype of activations; weights and the sums of their gradients are float32.
           signature: specs of the batch entries, None for dimensions that vary. None: those of the
             first batch; what varies later is opened then, for one more trace.
           cell_seconds: what `measure_cells` returned, to balance by. None: with `partition_costs`
@@ -173,6 +149,7 @@ class Pipeline(Parameterized):
         )
         self.step = 0
         self._learner = learner
+        self.loss_scale = learner.loss_scale.start() if compute_dtype == tf.float16 else None
         self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
         schedule = self._schedule(params.num_micro_batches)
@@ -193,6 +170,11 @@ class Pipeline(Parameterized):
     def train_step(self, batch: Mapping[str, np.ndarray]) -> StepResult:
         """One synchronous step on a mini-batch: forward, backward, one update.
 
+        In float16 a step whose loss is finite and whose gradient is not is skipped by all stages
+        together: it counts, the loss scale falls, and weights, slots and the state of layers stay.
+        Statistics of the forward pass are dropped too, though finite: weights and moving averages
+        shall have seen the same batches.
+
         Args:
           batch: name -> array with examples along dimension 0, equally many in each.
 
@@ -201,41 +183,52 @@ class Pipeline(Parameterized):
             dtypes than before.
           CellError: the last cell does not return what it must.
           PipelineError: a stage failed; no update was applied and the next step may run.
-          NonFiniteError: loss, gradient or the statistics of a layer with state are not finite; no
-            update was applied.
+          NonFiniteError: loss, gradient (in float16: at the smallest loss scale) or the statistics
+            of a layer with state are not finite; no update was applied.
         """
         micro_batches = self._prepare(batch)
         self._is_clean = False
         step = self.step + 1
         schedule = self._schedule(len(micro_batches))
-        sums = add_up(self._executor.train(schedule, micro_batches, step))
+        loss_scale = self.loss_scale.scale if self.loss_scale else 1.0
+        sums = add_up(self._executor.train(schedule, micro_batches, step, loss_scale))
         for mirror in self._mirrors:
             mirror.add_gradient_to_owner()
         learners = self._stage_learners
         squares = self._executor.each(lambda stage: learners[stage.index].squared_norm(), "norm")
-        weight, learning_rate = sums["weight"], self._learner.learning_rate(step)
-        if weight < 0:
-            raise CellError(
-                f"Step {step}: the last cell's weights add up to {weight}; gradients are divided "
-                "by their sum, so it must not be negative. No update was applied."
-            )
-        if weight == 0 and math.isfinite(sums["loss"]):
+        learning_rate = self._learner.learning_rate(step)
+        result = result_of(step, sums, sum(squares), learning_rate, loss_scale)
+        smaller = self._scale_after_overflow(result)
+        if smaller:
+            self.step, self.loss_scale = step, smaller
+            return dataclasses.replace(result, is_skipped=True)
+        if result.is_without_weight:
             # Nothing to learn from. An update would still move weights, by Adam's momentum.
             self.step = step
-            return StepResult(step, math.nan, 0.0, 0.0, learning_rate, sums)
-        scale = 1.0 / weight if weight else math.inf
-        loss, grad_norm = sums["loss"] * scale, math.sqrt(sum(squares)) * scale
-        _check_finite(step, loss, grad_norm, self.stages)
-        factor = scale * clip_factor(grad_norm, self._learner.params.clip_global_norm)
+            return result
+        check_finite(result, self.stages, is_scaled=self.loss_scale is not None)
+        clip = clip_factor(result.grad_norm, self._learner.params.clip_global_norm)
+        factor = 1.0 / result.weight / loss_scale * clip  # A loss scale is a power of two.
         # The update ends on every stage also if it is interrupted: from here on the step is done.
         self.step = step
+        if self.loss_scale:
+            self.loss_scale = self._learner.loss_scale.after_good_step(self.loss_scale)
         self._executor.each(
             lambda stage: learners[stage.index].update(factor, learning_rate, step),
             "update (other stages may have been updated: restore the last checkpoint)",
         )
         self.copy_shared_weights()
         self._is_clean = True
-        return StepResult(step, loss, weight, grad_norm, learning_rate, sums)
+        return result
+
+    def _scale_after_overflow(self, result: StepResult) -> LossScaleState | None:
+        """The loss scale that a gradient beyond float16 leaves; None if that is not the case.
+
+        None too at the smallest scale, and if the loss is not finite, which no scale would mend.
+        """
+        if not self.loss_scale or not math.isfinite(result.loss) or math.isfinite(result.grad_norm):
+            return None
+        return self._learner.loss_scale.after_overflow(self.loss_scale)
 
     def evaluate_step(self, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The last cell's sums over a batch, without dropout and without an update.
@@ -284,6 +277,15 @@ class Pipeline(Parameterized):
         for mirror in self._mirrors:
             mirror.copy_from_owner()
 
+    def restore_loss_scale(self, record: Mapping[str, Any] | None) -> None:
+        """Goes on from the loss scale of a checkpoint, where activations are float16.
+
+        Args:
+          record: `loss_scale.to_record()` of a pipeline before; None starts anew.
+        """
+        if self.loss_scale:
+            self.loss_scale = self._learner.loss_scale.restored(record)
+
     def close(self) -> None:
         """Ends the devices' threads."""
         self._executor.close()
@@ -309,7 +311,7 @@ class Pipeline(Parameterized):
     ) -> list[MicroBatch]:
         """Splits the batch, traces the stages if its shapes ask for it, and tidies up.
 
-        An `inference` of None is training. After a step that failed or was interrupted,
+        An `inference` of None is training. After a step that failed, was interrupted or skipped,
         accumulators hold parts of gradients and copies of shared weights may be old.
         """
         micro_batches = split_batch(batch, self.params.num_micro_batches)
@@ -319,25 +321,6 @@ class Pipeline(Parameterized):
             self.copy_shared_weights()
             self._is_clean = True
         return micro_batches
-
-
-def _check_finite(step: int, loss: float, grad_norm: float, stages: Sequence[Stage]) -> None:
-    """Refuses a step that would spoil weights or state.
-
-    Raises:
-      NonFiniteError: with what is not finite.
-    """
-    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-        raise NonFiniteError(
-            f"Step {step}: loss {loss}, gradient norm {grad_norm}. No update was applied. "
-            "A lower learning rate, a longer warm-up, clip_global_norm or logit clipping helps."
-        )
-    layers = [path for stage in stages for path in stage.state.not_finite()]
-    if layers:
-        raise NonFiniteError(
-            f"Step {step}: the statistics of {', '.join(layers)} are not finite, although loss "
-            "and gradient are. No update was applied. Look for huge values in the batch."
-        )
 
 
 def _check_devices(params: Pipeline.Params, devices: Sequence[str]) -> None:

@@ -52,7 +52,11 @@ class Executor:
         self._coordinator = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="pipeline")
 
     def train(
-        self, schedule: Schedule, micro_batches: Sequence[MicroBatch], step: int
+        self,
+        schedule: Schedule,
+        micro_batches: Sequence[MicroBatch],
+        step: int,
+        loss_scale: float = 1.0,
     ) -> list[Mapping[str, tf.Tensor]]:
         """Runs forward and backward of every micro-batch.
 
@@ -60,6 +64,7 @@ class Executor:
           schedule: a valid schedule of these stages on these devices, and of as many micro-batches.
           micro_batches: the slices of the mini-batch, in order.
           step: number of the step.
+          loss_scale: the gradient of the loss that the backward pass starts from.
 
         Returns:
           what the last cell returned, for each micro-batch.
@@ -68,7 +73,7 @@ class Executor:
           PipelineError: an action failed; accumulators hold part of the gradients.
         """
         rows = schedule.rows_with_bubbles() if self._poisons_bubbles else schedule.rows
-        return self._run(rows, micro_batches, step)
+        return self._run(rows, micro_batches, step, loss_scale=loss_scale)
 
     def infer(
         self,
@@ -150,12 +155,13 @@ class Executor:
         micro_batches: Sequence[MicroBatch],
         step: int,
         inference: Inference | None = None,
+        loss_scale: float = 1.0,
     ) -> list[Any]:
         """Lets every device walk its row; raises the first failure once all threads have ended."""
         boxes = _Mailboxes(self._placement)
         results: dict[int, Any] = {}
         walk = functools.partial(
-            _Walk, self._stages, boxes, micro_batches, step, results, inference
+            _Walk, self._stages, boxes, micro_batches, step, results, inference, loss_scale
         )
         self._together(
             lambda: [
@@ -248,6 +254,7 @@ class _Walk:
         step: int,
         results: dict[int, Any],
         inference: Inference | None,
+        loss_scale: float,
     ) -> None:
         """Starts nothing; `results` takes what the last cell returns for each micro-batch.
 
@@ -259,6 +266,7 @@ class _Walk:
         self._step = step
         self._results = results
         self._inference = inference
+        self._loss_scale = loss_scale
         # For each stage and micro-batch what its next phase needs of the one before.
         self._kept: dict[tuple[int, int], list[tf.Tensor]] = {}
 
@@ -327,7 +335,8 @@ class _Walk:
     def _given(self, stage: Stage, m: int) -> list[tf.Tensor]:
         """The gradients of a stage's outputs."""
         if stage.is_last:
-            return [tf.ones_like(self._results[m]["loss"])]
+            with tf.device(stage.device):
+                return [tf.constant(self._loss_scale, self._results[m]["loss"].dtype)]
         return self._boxes.take(_Parcel("gradients", stage.index, m))
 
     def _send_back(self, stage: Stage, m: int, gradients: list[tf.Tensor]) -> None:

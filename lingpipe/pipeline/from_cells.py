@@ -64,14 +64,17 @@ def pipeline_from_cells(
         layers, functions, `ModuleCell`s. Two cells are put around them: "inputs", which hands on
         the batch entry of that name, and "loss".
       loss: returns sum and weight over the examples of a micro-batch. Gradients are those of all
-        sums divided by all weights, so a mean over examples has their number as its weight.
+        sums divided by all weights, so a mean over examples has their number as its weight. All
+        floats that it is given are float32 at least, so that it computes no loss in float16.
       example: a batch; its shapes balance the stages. "inputs" is an entry; the loss may read all
         others.
       learner: None for Adam with a learning rate of 1e-3.
       devices: names of the stages' devices. None for `stage_devices`, which must come before
         TensorFlow computes anything, and so before some Keras layers are made.
       seed: seed of initial weights and of dropout.
-      compute_dtype: dtype of activations of our own layers.
+      compute_dtype: dtype of activations of our own layers, which want inputs of that dtype: such
+        a batch, or a cell before them that casts. Keras layers follow their own policy, such as
+        `Dense(512, dtype="mixed_float16")`. With float16 the loss is scaled.
       **params: fields of `Pipeline.Params`: num_stages=4, schedule="1f1b", remat="layer", ...
 
     Raises:
@@ -176,7 +179,7 @@ def _loss_cell(loss: Loss, reads: tuple[str, ...]) -> FunctionCell:
     """The last cell: sum and weight under the names that a pipeline expects."""
 
     def sums(outputs: Any, batch: Mapping[str, tf.Tensor] | None = None) -> dict[str, tf.Tensor]:
-        pair = loss(outputs, batch or {})
+        pair = loss(_widened(outputs), _widened(batch or {}))
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise CellError(
                 f"The loss must return a sum and its weight, not {type(pair).__name__}. Such as: "
@@ -186,3 +189,13 @@ def _loss_cell(loss: Loss, reads: tuple[str, ...]) -> FunctionCell:
         return {"loss": total, "weight": tf.cast(weight, tf.float32)}
 
     return FunctionCell(sums, reads)
+
+
+def _widened(structure: Any) -> Any:
+    """A nested structure of tensors, all its floats in float32 at least."""
+
+    def widen(tensor: tf.Tensor) -> tf.Tensor:
+        is_short = tensor.dtype.is_floating and tensor.dtype.size < 4
+        return tf.cast(tensor, tf.float32) if is_short else tensor
+
+    return tf.nest.map_structure(widen, structure)

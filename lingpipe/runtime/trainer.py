@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,8 +23,9 @@ from lingpipe.errors import UserError
 from lingpipe.input.batch import Batch, Cursor
 from lingpipe.input.input import Input
 from lingpipe.input.prefetch import Prefetcher
-from lingpipe.pipeline.builder import Pipeline, StepResult
+from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.plan import format_plan
+from lingpipe.pipeline.step_result import StepResult
 from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.interruption import Interruption
 from lingpipe.runtime.json_rows import read_rows
@@ -135,6 +137,7 @@ class Trainer:
             saved = self._store.restore_into("last", checkpoint_tensors(pipeline))
             pipeline.step = saved.step
             pipeline.copy_shared_weights()
+            pipeline.restore_loss_scale(saved.state.get("loss_scale"))
             self._cursor = Cursor.from_record(saved.state["cursor"])
             self._is_evaluated = saved.metric is not None or _is_scored(run, saved.step)
             if not pipeline.slots and any(name.startswith("slots/") for name in saved.tensors):
@@ -189,8 +192,11 @@ class Trainer:
         step, metrics = timed.result.step, self._task.metrics(timed.result.sums)
         self._cursor = timed.batch.next_cursor
         progress.advance(step, metrics["loss"])
+        scale = self._pipeline.loss_scale
+        if timed.result.is_skipped and scale:
+            progress.note(_overflow_in_words(timed.result, scale.scale))
         if self._is_due(step, self._params.log_every_steps):
-            log.log_training(step, _training_row(metrics, timed))
+            log.log_training(step, _training_row(metrics, timed, is_scaled=scale is not None))
         saves = self._is_due(step, self._params.checkpoint_every_steps)
         if saves or interruption.name:
             self._save()
@@ -199,7 +205,9 @@ class Trainer:
 
     def _save(self) -> None:
         """Saves all that the run needs to go on from the step just done."""
-        state = {"cursor": self._cursor.to_record()}
+        state: dict[str, Any] = {"cursor": self._cursor.to_record()}
+        if self._pipeline.loss_scale:
+            state["loss_scale"] = self._pipeline.loss_scale.to_record()
         self._store.save(self._pipeline.step, checkpoint_tensors(self._pipeline), state)
 
     def _is_due(self, step: int, every: int) -> bool:
@@ -254,16 +262,27 @@ def checkpoint_tensors(pipeline: Pipeline) -> dict[str, tf.Variable]:
     return {**weights, **{f"slots/{path}": slot for path, slot in pipeline.slots.items()}}
 
 
-def _training_row(metrics: dict[str, float], timed: _TimedStep) -> dict[str, float]:
-    """One line of metrics.jsonl."""
+def _training_row(
+    metrics: dict[str, float], timed: _TimedStep, *, is_scaled: bool
+) -> dict[str, float]:
+    """One line of metrics.jsonl; with the loss scale where one is used."""
     return {
         **metrics,
         "grad_norm": timed.result.grad_norm,
         "learning_rate": timed.result.learning_rate,
+        **({"loss_scale": timed.result.loss_scale} if is_scaled else {}),
         "tokens_per_second": timed.batch.tokens / timed.seconds,
         "examples_per_second": timed.batch.size / timed.seconds,
         "step_seconds": timed.seconds,
     }
+
+
+def _overflow_in_words(result: StepResult, scale: float) -> str:
+    """What is told of a skipped step; `scale` is the loss scale of the next one."""
+    return (
+        f"step {result.step}: the gradient overflowed float16, no weight was moved; the loss scale "
+        f"falls from {result.loss_scale:,.12g} to {scale:,.12g}."
+    )
 
 
 def _is_scored(run: RunDirectory, step: int) -> bool:

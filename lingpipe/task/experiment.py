@@ -20,10 +20,14 @@ from lingpipe.task.task import Task
 
 
 class Dtype(enum.Enum):
-    """Dtype of activations; weights, losses and gradients are float32 throughout."""
+    """Dtype of activations and their gradients.
+
+    Weights, losses and the sums of weights' gradients are float32 throughout.
+    """
 
     float32 = "float32"
     bfloat16 = "bfloat16"
+    float16 = "float16"  # More digits than bfloat16, less range: the loss is scaled.
 
     @property
     def tensorflow(self) -> tf.DType:
@@ -36,7 +40,7 @@ class TrainParams(Params):
 
     max_steps: int = REQUIRED  # The run ends after this step.
     seed: int = 1  # Seed of initial weights, dropout and the order of the data.
-    dtype: Dtype = Dtype.float32  # Dtype of activations.
+    dtype: Dtype = Dtype.float32  # Dtype of activations: float32, bfloat16 or float16.
     log_every_steps: int = 10  # Steps from one line of metrics.jsonl to the next.
     # Steps from one evaluation on dev to the next, the last step too; 0 for never. The best
     # checkpoint is one of those that were evaluated.

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.__main__ import main
-from lingpipe.pipeline.builder import NonFiniteError
+from lingpipe.pipeline.step_result import NonFiniteError
 from lingpipe.runtime.run_directory import RunDirectory
 from tests.bin.refusals import refusal, tree
 from tests.micro_run import MODEL, train_arguments, write_corpus

@@ -2,7 +2,8 @@
 
 It builds from its params alone, runs in a `tf.function` as it does eagerly, saves and restores, is
 foretold by its cost, has right derivatives, drops the same units of an example in whatever
-micro-batch, and computes in bfloat16. What cell lists promise across stages is in stages_test.py.
+micro-batch, and computes in bfloat16 and float16. What cell lists promise across stages is in
+stages_test.py.
 """
 
 from __future__ import annotations
@@ -193,15 +194,42 @@ def run_slice(built: Built, inputs: Any, start: int, end: int, training: bool) -
 
 
 @every_case
-def test_it_computes_in_bfloat16(case: Case) -> None:
+@pytest.mark.parametrize(("dtype", "tolerance"), [(tf.bfloat16, 0.05), (tf.float16, 0.01)])
+def test_it_computes_in_short_dtypes(case: Case, dtype: tf.DType, tolerance: float) -> None:
     built = build(case)
     wide = built.run(tensors(case.inputs), training=False)
-    short = built.run(tensors(case.inputs, tf.bfloat16), tf.bfloat16, training=False)
+    short = built.run(tensors(case.inputs, dtype), dtype, training=False)
     sums = isinstance(wide, dict) and "loss" in wide
     for a, b in zip(tf.nest.flatten(short), tf.nest.flatten(wide), strict=True):
         assert not sums or a.dtype == tf.float32
         largest = np.abs(b.numpy()).max()
-        np.testing.assert_allclose(tf.cast(a, tf.float32), b, atol=0.05 * largest + 1e-3)
+        np.testing.assert_allclose(tf.cast(a, tf.float32), b, atol=tolerance * (largest + 0.02))
+
+
+@every_part
+@pytest.mark.parametrize(("dtype", "tolerance"), [(tf.bfloat16, 0.1), (tf.float16, 0.02)])
+def test_its_gradients_in_short_dtypes_are_near_and_float32(
+    case: Case, dtype: tf.DType, tolerance: float
+) -> None:
+    """Those of its weights, in training, from gradients as large as a loss scale makes them."""
+    wide, short = (weight_gradients(build(case), each, scale=256.0) for each in (tf.float32, dtype))
+    lengths = [np.linalg.norm(gradient) for gradient in wide]
+    for found, expected, length in zip(short, wide, lengths, strict=True):
+        assert found.dtype == np.float32
+        # Some are zero but for rounding, such as that of the bias of attention keys.
+        least = max(length, 0.05 * max(lengths))
+        assert np.linalg.norm(found - expected) <= tolerance * least
+
+
+def weight_gradients(built: Built, dtype: tf.DType, scale: float) -> list[np.ndarray]:
+    """Gradients of a weighted sum of the outputs, times `scale`, in the weights that learn."""
+    weights = [variable for variable in built.variables.values() if variable.trainable]
+    with tf.GradientTape() as tape:
+        outputs = tf.nest.flatten(built.run(tensors(built.case.inputs, dtype), dtype))
+        total = tf.add_n([weighted(output, key) for key, output in enumerate(outputs)])
+    zero = tf.UnconnectedGradients.ZERO
+    gradients = tape.gradient(total, weights, tf.constant(scale, tf.float64), zero)
+    return [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
 
 
 def layer_classes() -> Iterator[type[Layer]]:

@@ -91,17 +91,19 @@ def test_appended_paddings_change_nothing() -> None:
     np.testing.assert_allclose(outputs, layer(inputs, Context()), atol=1e-6)
 
 
-def test_a_row_of_paddings_alone_gives_no_nan() -> None:
+@pytest.mark.parametrize("dtype", (tf.float32, tf.bfloat16, tf.float16))
+def test_a_row_of_paddings_alone_gives_no_nan(dtype: tf.DType) -> None:
     for masking in Masking:
         layer = build(SELF.copy(masking=masking, dropout=0.5))
-        inputs = tensor(2, 5, 8)
+        inputs = tf.cast(tensor(2, 5, 8), dtype)
         paddings = tf.constant([[True] * 5, [False] * 5])
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            outputs = layer(inputs, Context(training=True), paddings=paddings)
+            context = Context(training=True, compute_dtype=dtype)
+            outputs = layer(inputs, context, paddings=paddings)
         gradients = tape.gradient(outputs, [inputs, *layer.trainable_variables])
         for value in (outputs, *gradients):
-            assert np.all(np.isfinite(value))
+            assert np.all(np.isfinite(tf.cast(value, tf.float32)))
 
 
 def test_future_positions_do_not_change_the_past() -> None:
@@ -175,11 +177,12 @@ def test_the_cost_counts_projections_and_both_products() -> None:
     assert cost.flops == pytest.approx(projections + products, rel=0.01)
 
 
-def test_the_softmax_is_float32_in_bfloat16() -> None:
+@pytest.mark.parametrize("dtype", (tf.bfloat16, tf.float16))
+def test_the_softmax_is_float32_in_short_dtypes(dtype: tf.DType) -> None:
     layer = build(SELF)
-    inputs = tf.cast(tensor(2, 5, 8), tf.bfloat16)
-    function = tf.function(lambda x: layer(x, Context(compute_dtype=tf.bfloat16)))
+    inputs = tf.cast(tensor(2, 5, 8), dtype)
+    function = tf.function(lambda x: layer(x, Context(compute_dtype=dtype)))
     graph = function.get_concrete_function(inputs).graph
     (softmax,) = [op for op in graph.get_operations() if op.type == "Softmax"]
     assert softmax.inputs[0].dtype == tf.float32
-    assert function(inputs).dtype == tf.bfloat16
+    assert function(inputs).dtype == dtype

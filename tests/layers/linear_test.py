@@ -45,6 +45,18 @@ def test_the_initial_kernel_has_the_variance_of_xavier_times_the_square_of_gain(
 
 def test_products_run_in_the_compute_dtype() -> None:
     layer = Linear.Params(input_dim=4, output_dim=3).build(Scope())
-    for dtype in (tf.bfloat16, tf.float64):
+    for dtype in (tf.bfloat16, tf.float16, tf.float64):
         assert layer(tf.ones([2, 4], dtype), Context(compute_dtype=dtype)).dtype == dtype
         assert layer.kernel.dtype == tf.float32
+
+
+@pytest.mark.parametrize("dtype", (tf.bfloat16, tf.float16, tf.float32, tf.float64))
+def test_the_gradient_of_the_bias_is_added_up_in_float32(dtype: tf.DType) -> None:
+    """In bfloat16 a sum of ones ends at 256, in float16 at 2,048."""
+    layer = Linear.Params(input_dim=2, output_dim=3).build(Scope())
+    inputs = tf.zeros([5, 1000, 2], dtype)
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(tf.cast(layer(inputs, Context(compute_dtype=dtype)), tf.float32))
+    gradient = tape.gradient(total, layer.bias)
+    assert gradient.dtype == tf.float32
+    np.testing.assert_array_equal(gradient, [5000.0] * 3)

@@ -22,10 +22,11 @@ from lingpipe.errors import UserError
 from lingpipe.hyperparams import ParamsError
 from lingpipe.layers.dropout import Dropout
 from lingpipe.learner.optimizers import Adam
-from lingpipe.pipeline.builder import NonFiniteError, Pipeline
+from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import DeviceMemoryError
 from lingpipe.pipeline.partitioner import PartitionError
 from lingpipe.pipeline.schedules import ScheduleKind
+from lingpipe.pipeline.step_result import NonFiniteError
 from tests.pipeline.small_models import (
     EVERY_SETTING,
     SEED,
@@ -364,7 +365,10 @@ def test_what_is_computed_again_in_bfloat16_is_equal_to_the_bit(remat: str) -> N
     assert_equal_arrays(found, expected, rtol=0, atol=0)
 
 
-def test_the_loss_of_a_model_in_bfloat16_has_one_value_wherever_it_is_read() -> None:
+@pytest.mark.parametrize("dtype", (tf.bfloat16, tf.float16))
+def test_the_loss_of_a_model_in_short_dtypes_has_one_value_wherever_it_is_read(
+    dtype: tf.DType,
+) -> None:
     rates = dict.fromkeys(("dropout", "attention_dropout", "feed_forward_dropout"), 0.0)
     pipeline = make_pipeline(
         transformer(**rates).cells(),
@@ -372,15 +376,15 @@ def test_the_loss_of_a_model_in_bfloat16_has_one_value_wherever_it_is_read() -> 
         2,
         micro_batch=TRANSLATION_MICRO_BATCH,
         signature=translation_signature(),
-        compute_dtype=tf.bfloat16,
+        compute_dtype=dtype,
     )
     batch = translation_batch(6)
     evaluated = pipeline.evaluate_step(batch)
     result = pipeline.train_step(batch)
     assert result.sums == pytest.approx(evaluated, rel=1e-6)
     assert result.loss == pytest.approx(result.sums["loss"] / result.weight, rel=1e-12)
-    # A sum in bfloat16 would have no digits beyond the third.
-    assert result.sums["loss"] != float(tf.cast(result.sums["loss"], tf.bfloat16))
+    # A sum in so few digits would be another one.
+    assert result.sums["loss"] != float(tf.cast(result.sums["loss"], dtype))
     assert all(variable.dtype == tf.float32 for variable in pipeline.weights.values())
     pipeline.close()
 

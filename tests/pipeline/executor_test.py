@@ -511,7 +511,8 @@ def test_tensors_and_memory_stay_flat_over_many_steps() -> None:
     kept_on_purpose = tf.zeros([2])
     assert count_tensors() == tensors[-1] + 1, kept_on_purpose
     assert len(set(tensors)) == 1
-    assert memory[-1] - memory[0] < 4 * 2**20
+    # Not from the first reading on: until then the allocator may still grow its pools, once.
+    assert memory[-1] - memory[1] < 4 * 2**20
     pipeline.close()
 
 

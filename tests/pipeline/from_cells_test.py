@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.errors import UserError
+from lingpipe.layers.linear import Linear
 from lingpipe.learner.learner import Learner
 from lingpipe.learner.optimizers import Momentum
 from lingpipe.learner.schedules import Constant
@@ -265,3 +266,26 @@ def test_a_batch_without_inputs_is_refused() -> None:
 def test_a_misspelt_field_is_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match="num_stages"):
         pipeline_of(dense_layers(), num_stage=2)
+
+
+@pytest.mark.parametrize("dtype", (tf.bfloat16, tf.float16))
+def test_the_loss_is_given_float32_whatever_the_cells_compute_in(dtype: tf.DType) -> None:
+    seen = set()
+
+    def loss(logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        seen.update((logits.dtype, batch["more"].dtype, batch["labels"].dtype))
+        return cross_entropy(logits, batch)
+
+    batch = {**batch_of(), "more": np.ones((10, 2), dtype.as_numpy_dtype)}
+    own = Linear.Params(input_dim=6, output_dim=3)
+    cells = [lambda x: tf.cast(x, dtype), keras.layers.Dense(6, dtype=f"mixed_{dtype.name}"), own]
+    devices = ["/CPU:0", "/CPU:1"]
+    pipeline = pipeline_from_cells(
+        cells, loss, batch, learner=SGD, devices=devices, num_stages=2, compute_dtype=dtype
+    )
+    losses = [pipeline.train_step(batch).loss for _ in range(4)]
+    assert losses == sorted(losses, reverse=True)
+    assert pipeline(batch["inputs"]).dtype == dtype.as_numpy_dtype
+    assert seen == {tf.float32, tf.int64}
+    assert (pipeline.loss_scale is not None) == (dtype == tf.float16)
+    pipeline.close()

@@ -20,9 +20,10 @@ from lingpipe.base.layer import Layer, SharedWeightError
 from lingpipe.base.spec import Spec, Specs
 from lingpipe.base.state import StatefulLayer
 from lingpipe.errors import UserError
-from lingpipe.pipeline.builder import NonFiniteError, Pipeline
+from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import PipelineError
 from lingpipe.pipeline.micro_batch import MicroBatch, micro_batch_sizes
+from lingpipe.pipeline.step_result import NonFiniteError
 from tests.pipeline.small_models import (
     EVERY_SETTING,
     Batch,

@@ -8,7 +8,7 @@ from lingpipe.task.experiment import Dtype, TrainParams
 
 
 def test_dtypes_are_tensorflow_s() -> None:
-    assert [dtype.tensorflow for dtype in Dtype] == [tf.float32, tf.bfloat16]
+    assert [dtype.tensorflow for dtype in Dtype] == [tf.float32, tf.bfloat16, tf.float16]
 
 
 def test_the_last_step_has_to_be_set() -> None:
