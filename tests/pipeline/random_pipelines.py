@@ -3,8 +3,8 @@
 What travels between the cells is a dict: "x" floats [B, T, D], "ids" int32 [B], "hidden" a boolean
 mask [B, T], and whatever a cell has put aside for one further down.
 
-Every case trains for a step. A third of them go on: they evaluate a batch of another size, train for
-a second step on yet another, and move their weights by a real optimiser in most cases.
+Every case trains for a step. A third of them go on: they evaluate a batch of another size, train
+for a second step on yet another, and move their weights by a real optimiser in most cases.
 """
 
 from __future__ import annotations

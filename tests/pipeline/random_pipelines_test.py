@@ -64,9 +64,7 @@ def test_a_third_of_the_cases_goes_on_with_other_batches() -> None:
     # Numbers of examples, and lengths, that grow, shrink and stay, between steps and evaluations.
     for axis in (0, 1):
         for other in (1, 2):
-            signs = {
-                (s[other][axis] > s[0][axis]) - (s[other][axis] < s[0][axis]) for s in shapes
-            }
+            signs = {(s[other][axis] > s[0][axis]) - (s[other][axis] < s[0][axis]) for s in shapes}
             assert signs == {-1, 0, 1}
     assert {type(case.optimizer) for case in longer} == set(OPTIMIZERS)
     assert {"signature" in case.setting for case in longer} == {True, False}
