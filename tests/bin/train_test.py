@@ -129,7 +129,9 @@ def test_all_inconsistencies_are_told_at_once(capfd: Capture, corpus: Path, tmp_
     assert "tokens_per_batch (16)" in message
 
 
-def test_more_stages_than_devices_are_refused(capfd: Capture, corpus: Path, tmp_path: Path) -> None:
+def test_p16_more_stages_than_devices_are_refused(
+    capfd: Capture, corpus: Path, tmp_path: Path
+) -> None:
     assert len(tf.config.list_logical_devices("CPU")) == 4
     message = _refused(capfd, corpus, tmp_path / "run", num_stages=5)
     assert "The stages need 5 CPU devices" in message

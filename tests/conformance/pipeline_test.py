@@ -43,7 +43,9 @@ def test_what_is_computed_again_changes_neither_loss_nor_gradients(
 
 
 @every_model
-def test_the_plan_counts_the_weights_that_are_built(name: str) -> None:
+def test_p09_the_plan_counts_the_weights_that_are_built_for_every_number_of_stages(
+    name: str,
+) -> None:
     model = CELL_LISTS[name]
     scope = Scope()
     for cell, params in model.cells.items():

@@ -101,7 +101,7 @@ def test_bits_are_evenly_spread() -> None:
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("wrap", [lambda function: function, tf.recompute_grad])
-def test_zeros_of_the_outputs_are_zeros_of_the_gradient(
+def test_p04_zeros_of_the_outputs_are_zeros_of_the_gradient(
     wrap: Callable[[Callable], Callable], jit_compile: bool
 ) -> None:
     layer = dropout(0.3)

@@ -16,11 +16,10 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.base.context import Context
-from lingpipe.base.layer import Layer, Scope
+from lingpipe.base.layer import Scope
 from lingpipe.cluster.devices import DeviceError
 from lingpipe.errors import UserError
 from lingpipe.hyperparams import ParamsError
-from lingpipe.layers.dropout import Dropout
 from lingpipe.learner.optimizers import Adam
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import DeviceMemoryError
@@ -28,12 +27,10 @@ from lingpipe.pipeline.partitioner import PartitionError
 from lingpipe.pipeline.schedules import ScheduleKind
 from lingpipe.pipeline.step_result import NonFiniteError
 from tests.pipeline.small_models import (
-    EVERY_SETTING,
     SEED,
     TRANSLATION_MICRO_BATCH,
     Cell,
     Dense,
-    Scale,
     Source,
     SquareLoss,
     assert_equal_arrays,
@@ -155,93 +152,19 @@ def test_twenty_steps_are_the_same_for_every_setting(setting: Setting) -> None:
     assert_equal_arrays(history.weights, expected.weights)
 
 
-# ------------------------------------------------------------------ batches of all sizes
-
-
-# (schedule, num_stages, num_micro_batches, stages_per_device)
-SIZES = [
-    *(
-        (name, *counts, 1)
-        for name in ("gpipe", "1f1b")
-        for counts in ((2, 3), (4, 4), (3, 1), (2, 8))
-    ),
-    *(("zb_h1", *counts, 1) for counts in ((1, 2), (2, 3), (4, 4), (3, 1), (4, 2), (3, 8))),
-    *(
-        ("interleaved", *counts)
-        for counts in ((2, 3, 1), (4, 3, 2), (4, 1, 2), (6, 7, 3), (3, 2, 3))
-    ),
-]
-
-
-@pytest.mark.parametrize(("schedule", "num_stages", "num_micro_batches", "per_device"), SIZES)
-def test_gradients_are_exact_whatever_the_batch_size_is(
-    schedule: str, num_stages: int, num_micro_batches: int, per_device: int
-) -> None:
-    cells = dense_cells(7)
-    pipeline = make_recorder(cells, num_stages, num_micro_batches, schedule, "none", per_device)
-    for size in (8, 7, 1, 3):
-        result = pipeline.train_step(dense_batch(size))
-        expected = reference_step(cells, dense_batch(size))
-        assert result.weight == size
-        assert result.loss == pytest.approx(expected.loss, rel=1e-5)
-        assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
-        assert_equal_arrays(gradients_of(pipeline), expected.gradients, atol=1e-6)
-    pipeline.close()
-
-
-def test_batches_of_all_lengths_and_evaluations_in_between() -> None:
-    def batch(size: int, length: int) -> dict[str, np.ndarray]:
-        numbers = np.random.default_rng(length)
-        return {k: numbers.normal(size=(size, length, 4)).astype(np.float32) for k in "xy"}
-
-    pipelines = [make_pipeline(dense_cells(5), 3, 3), make_pipeline(dense_cells(5))]
-    outcomes: list[list[float]] = [[], []]
-    for pipeline, outcome in zip(pipelines, outcomes, strict=True):
-        outcome.append(pipeline.evaluate_step(batch(4, 7))["loss"])
-        for length in (5, 9, 3):
-            outcome.append(pipeline.train_step(batch(6, length)).loss)
-            before = weights_of(pipeline)
-            outcome.append(pipeline.evaluate_step(batch(2, 11))["loss"])
-            assert_equal_arrays(weights_of(pipeline), before, rtol=0, atol=0)
-        assert pipeline.step == 3
-        pipeline.close()
-    np.testing.assert_allclose(outcomes[0], outcomes[1], rtol=1e-5)
-    assert len(set(outcomes[0])) == len(outcomes[0])
+# ------------------------------------------------------------------ nothing to learn from
 
 
 class WeightedLoss(Cell):
-    """Squares times the entry 'weight' [B]; divided by the sum of weights, or by nothing."""
+    """Squares times the entry 'weight' [B], and the sum of those weights."""
 
     class Params(Cell.Params):
         keys = ["weight"]
-        sum_reduced: bool = False
-
-    params: Params
 
     def __call__(self, inputs: tf.Tensor, context: Context) -> dict[str, tf.Tensor]:
         weights = context.batch["weight"]
         losses = tf.reduce_sum(inputs**2, axis=-1) * weights
-        # A loss without a divisor has the weight 1, which one micro-batch must give.
-        one = tf.cast(tf.equal(context.first_example, 0), tf.float32)
-        total = one if self.params.sum_reduced else tf.reduce_sum(weights)
-        return {"loss": tf.reduce_sum(losses), "weight": total}
-
-
-@pytest.mark.parametrize("sum_reduced", (False, True))
-def test_examples_count_by_their_weight_and_not_by_their_micro_batch(sum_reduced: bool) -> None:
-    cells = {**dense_cells(4), "loss": WeightedLoss.Params(sum_reduced=sum_reduced)}
-    # Most of the weight, and all of the zeros, stand in few micro-batches.
-    weight = np.geomspace(1e-2, 1e2, 32).astype(np.float32) * (np.arange(32) % 5 > 0)
-    batch = {"x": dense_batch(32)["x"], "weight": weight.astype(np.float32)}
-    expected = reference_step(cells, batch)
-    for num_micro_batches in (1, 4, 32):
-        pipeline = make_recorder(cells, 2, num_micro_batches)
-        result = pipeline.train_step(batch)
-        assert result.loss == pytest.approx(expected.loss, rel=1e-5)
-        assert result.weight == pytest.approx(1.0 if sum_reduced else weight.sum(), rel=1e-5)
-        largest = max(np.abs(gradient).max() for gradient in expected.gradients.values())
-        assert_equal_arrays(gradients_of(pipeline), expected.gradients, atol=1e-6 * largest)
-        pipeline.close()
+        return {"loss": tf.reduce_sum(losses), "weight": tf.reduce_sum(weights)}
 
 
 def test_a_batch_without_any_weight_moves_nothing() -> None:
@@ -260,99 +183,11 @@ def test_a_batch_without_any_weight_moves_nothing() -> None:
     pipeline.close()
 
 
-# ------------------------------------------------------------------ dropout
-
-
-class Drop(Cell):
-    """Dropout as a cell."""
-
-    class Params(Cell.Params):
-        rate: float = 0.5
-
-        def children(self) -> dict[str, Layer.Params]:
-            return {"dropout": Dropout.Params(rate=self.rate)}
-
-    dropout: Dropout
-
-    def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
-        return self.dropout(inputs, context)
-
-
-class SumLoss(Cell):
-    """x [B, D] -> its sum, the sum of squares of examples' sums, and the number of zeros."""
-
-    def __call__(self, inputs: tf.Tensor, context: Context) -> dict[str, tf.Tensor]:
-        sums = tf.reduce_sum(inputs, axis=-1)
-        return {
-            "loss": tf.reduce_sum(sums),
-            "weight": tf.cast(tf.shape(inputs)[0], tf.float32),
-            "squares": tf.reduce_sum(sums**2),
-            "zeros": tf.reduce_sum(tf.cast(inputs == 0.0, tf.float32)),
-        }
-
-
-DROP_CELLS = {
-    "source": Source.Params(),
-    "scale_0": Scale.Params(),
-    "drop_0": Drop.Params(rate=0.5),
-    "scale_1": Scale.Params(),
-    "drop_1": Drop.Params(rate=0.25),
-    "loss": SumLoss.Params(),
-}
-# Equal examples, so that two that share a mask give equal sums.
-DROP_BATCH = {"x": np.tile(np.array([[1, 2, 4, 8]], np.float32), (12, 1))}
-
-
-@functools.cache
-def drop_pipeline(remat: str) -> Pipeline:
-    return make_recorder(DROP_CELLS, 2, 4, "1f1b", remat)
-
-
-@pytest.mark.parametrize("step", (1, 5_000_000, 2**24, 2**33))
-@pytest.mark.parametrize("remat", ("none", "layer", "stage"))
-def test_a_mask_is_the_same_when_it_is_computed_again(remat: str, step: int) -> None:
-    """The sum of a linear net equals its weights times their gradients only if masks are equal."""
-    pipeline = drop_pipeline(remat)
-    pipeline.step = step - 1
-    result = pipeline.train_step(DROP_BATCH)
-    for gradient in gradients_of(pipeline).values():
-        assert np.sum(gradient) == pytest.approx(result.loss, rel=1e-5)
-    expected = reference_step(DROP_CELLS, DROP_BATCH, step=step)
-    assert result.sums == pytest.approx(expected.sums, rel=1e-5)
-    # Were all masks equal, so would be all sums of examples.
-    assert 12 * result.sums["squares"] > 1.01 * result.sums["loss"] ** 2
-
-
-def test_steps_have_masks_of_their_own() -> None:
-    pipeline = drop_pipeline("none")
-    losses = []
-    for step in (1, 2, 3, 2**24, 2**24 + 1):
-        pipeline.step = step - 1
-        losses.append(pipeline.train_step(DROP_BATCH).sums["squares"])
-    assert len(set(losses)) == 5
-
-
-def test_examples_have_masks_of_their_own_in_every_micro_batch() -> None:
-    squares = []
-    for num_micro_batches in (1, 12):
-        pipeline = make_recorder(DROP_CELLS, 1, num_micro_batches)
-        sums = pipeline.train_step(DROP_BATCH).sums
-        assert 12 * sums["squares"] > 1.01 * sums["loss"] ** 2
-        squares.append(sums["squares"])
-        pipeline.close()
-    assert squares[0] == pytest.approx(squares[1], rel=1e-5)
-
-
-def test_evaluation_drops_nothing() -> None:
-    sums = drop_pipeline("stage").evaluate_step(DROP_BATCH)
-    assert sums == {"loss": 12 * 15.0, "weight": 12.0, "squares": 12 * 15.0**2, "zeros": 0.0}
-
-
 # ------------------------------------------------------------------ precision
 
 
 @pytest.mark.parametrize("remat", ("layer", "stage"))
-def test_what_is_computed_again_in_bfloat16_is_equal_to_the_bit(remat: str) -> None:
+def test_p15_what_is_computed_again_in_bfloat16_is_equal_to_the_bit(remat: str) -> None:
     half = tf.bfloat16.as_numpy_dtype
     batch = {name: array.astype(half) for name, array in dense_batch(6).items()}
     results = []
@@ -366,7 +201,7 @@ def test_what_is_computed_again_in_bfloat16_is_equal_to_the_bit(remat: str) -> N
 
 
 @pytest.mark.parametrize("dtype", (tf.bfloat16, tf.float16))
-def test_the_loss_of_a_model_in_short_dtypes_has_one_value_wherever_it_is_read(
+def test_p15_the_loss_of_a_model_in_short_dtypes_has_one_value_wherever_it_is_read(
     dtype: tf.DType,
 ) -> None:
     rates = dict.fromkeys(("dropout", "attention_dropout", "feed_forward_dropout"), 0.0)
@@ -389,57 +224,7 @@ def test_the_loss_of_a_model_in_short_dtypes_has_one_value_wherever_it_is_read(
     pipeline.close()
 
 
-# ------------------------------------------------------------------ clipping, frozen weights, XLA
-
-
-@pytest.mark.parametrize("num_stages", (1, 3))
-def test_clipping_sees_the_gradients_of_all_stages(num_stages: int) -> None:
-    cells, batch = dense_cells(6), dense_batch(5)
-    expected = reference_step(cells, batch)
-    limit = expected.grad_norm / 3
-    pipeline = make_pipeline(
-        cells, num_stages, 2, learner=make_learner(rate=0.5, clip_global_norm=limit)
-    )
-    before = weights_of(pipeline)
-    result = pipeline.train_step(batch)
-    assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
-    assert result.learning_rate == 0.5
-    moved = {path: weight - 0.5 * expected.gradients[path] / 3 for path, weight in before.items()}
-    assert_equal_arrays(weights_of(pipeline), moved, atol=1e-6)
-    pipeline.close()
-
-
-@pytest.mark.parametrize("setting", EVERY_SETTING, ids=str)
-def test_stages_without_weights_or_with_frozen_ones_run_and_frozen_weights_stay(
-    setting: tuple[str, str, int],
-) -> None:
-    cells = {
-        "source": Source.Params(),
-        "frozen": Dense.Params(trainable=False),
-        "dense": Dense.Params(),
-        "loss": SquareLoss.Params(),
-    }
-    batch = dense_batch(5)
-    expected = reference_step(cells, batch)
-    pipeline = make_pipeline(cells, 4, 2, *setting)
-    before = weights_of(pipeline)
-    assert set(before) == {"frozen/kernel", "dense/kernel"}
-    result = pipeline.train_step(batch)
-    assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
-    after = weights_of(pipeline)
-    np.testing.assert_array_equal(after["frozen/kernel"], before["frozen/kernel"])
-    moved = before["dense/kernel"] - 0.1 * expected.gradients["dense/kernel"]
-    np.testing.assert_allclose(after["dense/kernel"], moved, rtol=1e-5, atol=1e-6)
-    pipeline.close()
-
-
-def test_a_model_without_any_weight_has_a_loss_and_no_gradient() -> None:
-    cells = {"source": Source.Params(), "loss": SquareLoss.Params()}
-    pipeline = make_pipeline(cells, 2, 2)
-    result = pipeline.train_step(dense_batch(4))
-    assert result.loss == pytest.approx(reference_step(cells, dense_batch(4)).loss, rel=1e-5)
-    assert (result.grad_norm, pipeline.weights, pipeline.slots) == (0.0, {}, {})
-    pipeline.close()
+# ------------------------------------------------------------------ XLA
 
 
 class CompiledDense(Dense):
@@ -463,21 +248,7 @@ def test_a_cell_may_be_compiled_by_xla(remat: str) -> None:
     pipeline.close()
 
 
-# ------------------------------------------------------------------ several pipelines, refusals
-
-
-def test_two_pipelines_take_turns_without_meeting() -> None:
-    def steps(pipelines: list[Pipeline]) -> list[list[float]]:
-        batches = [dense_batch(4, seed) for seed in range(3)]
-        return [[pipeline.train_step(batch).loss for pipeline in pipelines] for batch in batches]
-
-    def make(count: int) -> Pipeline:
-        return make_pipeline(dense_cells(count), 2, 2)
-
-    together = steps([make(4), make(5)])
-    alone = [steps([make(count)]) for count in (4, 5)]
-    for row, (first, second) in zip(together, zip(*alone, strict=True), strict=True):
-        assert row == [*first, *second]
+# ------------------------------------------------------------------ refusals
 
 
 def test_a_step_that_is_not_finite_moves_nothing_and_the_next_one_runs() -> None:
@@ -495,6 +266,16 @@ def test_a_step_that_is_not_finite_moves_nothing_and_the_next_one_runs() -> None
     assert_equal_arrays(weights_of(pipeline), weights_of(fresh), rtol=0, atol=0)
     pipeline.close()
     fresh.close()
+
+
+class SumLoss(Cell):
+    """x [B, D] -> its sum, and the number of examples."""
+
+    def __call__(self, inputs: tf.Tensor, context: Context) -> dict[str, tf.Tensor]:
+        return {
+            "loss": tf.reduce_sum(inputs),
+            "weight": tf.cast(tf.shape(inputs)[0], tf.float32),
+        }
 
 
 def test_infinities_of_both_signs_are_a_step_that_is_not_finite() -> None:
@@ -516,7 +297,7 @@ def test_a_stage_without_room_for_its_weights_is_refused_with_their_size() -> No
     assert isinstance(refusal.value, UserError)
 
 
-def test_fewer_devices_than_stages_are_refused() -> None:
+def test_p16_fewer_devices_than_stages_are_refused() -> None:
     with pytest.raises(
         DeviceError, match=r"num_stages \(3\) .* needs 3 devices; .* 2: /CPU:0, /CPU:1"
     ):
@@ -550,7 +331,7 @@ def test_stages_that_share_a_device_have_their_weights_and_one_thread_there() ->
     pipeline.close()
 
 
-def test_more_stages_than_cells_are_refused() -> None:
+def test_p09_more_stages_than_cells_are_refused() -> None:
     with pytest.raises(PartitionError, match=r"num_stages \(4\) is more than .* cells \(3\)"):
         make_pipeline(dense_cells(3), 4)
 
@@ -582,6 +363,6 @@ def test_counts_below_one_are_refused(field: str) -> None:
         ),
     ],
 )
-def test_stages_that_cannot_be_dealt_out_are_refused(values: dict, words: str) -> None:
+def test_p16_stages_that_cannot_be_dealt_out_are_refused(values: dict, words: str) -> None:
     with pytest.raises(ParamsError, match=words):
         Pipeline.Params().copy(**values).validate()

@@ -154,7 +154,7 @@ def make_fragile(way: str, schedule: str = "gpipe", remat: str = "none") -> Pipe
         ("weight", "1f1b", "none", "backward"),
     ],
 )
-def test_a_failure_says_where_moves_nothing_and_the_next_step_runs(
+def test_p10_a_failure_says_where_moves_nothing_and_the_next_step_runs(
     way: str, schedule: str, remat: str, phase: str
 ) -> None:
     pipeline, untouched = make_fragile(way, schedule, remat), make_fragile(way, schedule, remat)
@@ -209,7 +209,7 @@ def no_callbacks() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_callbacks")
 @pytest.mark.parametrize("schedule", ("gpipe", "interleaved", "zb_h1"))
-def test_control_c_ends_a_step_and_the_next_one_runs(schedule: str) -> None:
+def test_p10_control_c_ends_a_step_and_the_next_one_runs(schedule: str) -> None:
     pipeline, untouched = make_fragile("sleep", schedule), make_fragile("sleep", schedule)
     for each in (pipeline, untouched):
         each.train_step(fragile_batch(None))
@@ -488,35 +488,7 @@ def test_a_failed_step_holds_nothing_once_it_is_handled(rule: Callable[..., Sche
     executor.close()
 
 
-def count_tensors() -> int:
-    gc.collect()
-    return sum(isinstance(thing, tf.Tensor) for thing in gc.get_objects())
-
-
-def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def test_tensors_and_memory_stay_flat_over_many_steps() -> None:
-    pipeline = make_pipeline(dense_cells(5), 3, 4, "1f1b", "layer")
-    batch, other = dense_batch(512), dense_batch(300)
-    tensors, memory = [], []
-    for _ in range(4):
-        for _ in range(50):
-            pipeline.train_step(batch)
-            pipeline.evaluate_step(other)
-        tensors.append(count_tensors())
-        memory.append(resident_bytes())
-    kept_on_purpose = tf.zeros([2])
-    assert count_tensors() == tensors[-1] + 1, kept_on_purpose
-    assert len(set(tensors)) == 1
-    # Not from the first reading on: until then the allocator may still grow its pools, once.
-    assert memory[-1] - memory[1] < 4 * 2**20
-    pipeline.close()
-
-
-def test_a_script_exits_by_itself() -> None:
+def test_p11_a_script_exits_by_itself() -> None:
     script = """
         import time
         from lingpipe.cluster.devices import stage_devices

@@ -63,20 +63,20 @@ def test_the_largest_stage_is_as_small_as_brute_force_finds(seed: int) -> None:
     ("num_cells", "num_stages", "largest"),
     [(15, 8, 2), (38, 8, 5), (8, 4, 2), (2, 2, 1), (5, 1, 5)],
 )
-def test_equal_cells_are_spread_evenly(num_cells: int, num_stages: int, largest: int) -> None:
+def test_p09_equal_cells_are_spread_evenly(num_cells: int, num_stages: int, largest: int) -> None:
     sizes = balanced_partition([3.0] * num_cells, num_stages)
     assert sum(sizes) == num_cells
     assert max(sizes) == largest
     assert min(sizes) >= 1
 
 
-def test_equal_cells_that_divide_give_equal_stages() -> None:
+def test_p09_equal_cells_that_divide_give_equal_stages() -> None:
     assert balanced_partition([1] * 8, 4) == [2, 2, 2, 2]
     assert balanced_partition([1] * 2, 2) == [1, 1]
 
 
 @pytest.mark.parametrize("place", range(9))
-def test_one_heavy_cell_stands_alone(place: int) -> None:
+def test_p09_one_heavy_cell_stands_alone(place: int) -> None:
     costs = [1.0] * 9
     costs[place] = 100.0
     for num_stages in range(2, 7):

@@ -2,6 +2,9 @@
 
 What travels between the cells is a dict: "x" floats [B, T, D], "ids" int32 [B], "hidden" a boolean
 mask [B, T], and whatever a cell has put aside for one further down.
+
+Every case trains for a step. A third of them go on: they evaluate a batch of another size, train
+for a second step on yet another, and move their weights by a real optimiser in most cases.
 """
 
 from __future__ import annotations
@@ -17,18 +20,23 @@ import tensorflow as tf
 from lingpipe.base.context import Context
 from lingpipe.base.layer import Layer
 from lingpipe.hyperparams import REQUIRED
+from lingpipe.layers.batch_norm import BatchNorm
 from lingpipe.layers.dropout import Dropout
 from lingpipe.layers.embedding import Embedding
 from lingpipe.layers.transformer import EncoderLayer
+from lingpipe.pipeline.builder import Pipeline
+from tests.pipeline.plain_optimizers import OPTIMIZERS, RATE, PlainOptimizer
 from tests.pipeline.small_models import (
     Batch,
     Cell,
     Dense,
     Scale,
     assert_equal_arrays,
-    gradients_of,
-    make_recorder,
+    make_learner,
+    make_pipeline,
+    reference_evaluation,
     reference_step,
+    weights_of,
 )
 
 DIM, VOCABULARY = 4, 7
@@ -116,6 +124,23 @@ class Add(Cell):
         return {**rest, "x": inputs["x"] + inputs[self.params.name]}
 
 
+class Frozen(Apply):
+    """Applies a layer as outside training: moving averages stay, and nothing is dropped."""
+
+    class Params(Apply.Params):
+        pass
+
+    def __call__(self, inputs: State, context: Context) -> State:
+        return super().__call__(inputs, dataclasses.replace(context, training=False))
+
+
+class Plain(Cell):
+    """A cell without weights."""
+
+    def __call__(self, inputs: State, context: Context) -> State:
+        return {**inputs, "x": tf.sin(inputs["x"]), "hidden": tf.identity(inputs["hidden"])}
+
+
 class Turn(Cell):
     """Changes shapes and nothing else."""
 
@@ -139,16 +164,33 @@ class WeightedLoss(Cell):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One random case: what to train, on what, and how it is cut."""
+    """One random case: what to train, on what, and how it is cut.
+
+    Attributes:
+      cells: the model.
+      setting: arguments of `make_pipeline`.
+      optimizer: what moves the weights, and its slots.
+      batches: a mini-batch for each training step.
+      evaluated: a batch to evaluate between the steps, where there are two.
+    """
 
     cells: dict[str, Layer.Params]
-    batch: Batch
     setting: dict[str, Any]
+    optimizer: PlainOptimizer
+    batches: list[Batch]
+    evaluated: Batch
+
+    @property
+    def num_reference_slices(self) -> int:
+        """Micro-batches of the reference: one, unless examples mix in the cells."""
+        mixes = any(name.startswith("norm") for name in self.cells)
+        return self.setting["num_micro_batches"] if mixes else 1
 
     def __str__(self) -> str:
-        kinds = ", ".join(type(cell).__qualname__.split(".")[0] for cell in self.cells.values())
-        shape = self.batch["x"].shape
-        return f"{self.setting}, batch {shape}, cells {kinds}"
+        kinds = ", ".join(name.partition("_")[0] for name in self.cells)
+        shapes = ", ".join(str(batch["x"].shape) for batch in self.batches)
+        optimizer = type(self.optimizer).__name__
+        return f"{self.setting}, {optimizer}, batches {shapes}, cells {kinds}"
 
 
 def make_case(number: int) -> Case:
@@ -165,25 +207,60 @@ def make_case(number: int) -> Case:
             kept.append(name)
         middle[name] = _KINDS[kind](chance, kept.pop(0) if kind == "add" else name)
     cells = {"enter": Enter.Params(), **middle, "loss": WeightedLoss.Params()}
-    return Case(cells, _batch(number, chance), _setting(chance, len(cells)))
+    setting = _setting(chance, len(cells))
+    goes_on = number % 3 == 0
+    numbers = np.random.default_rng(number)
+    evaluated, *batches = (_batch(numbers, chance) for _ in range(3 if goes_on else 2))
+    if goes_on and chance.random() < 0.5:
+        setting["signature"] = _open_signature(evaluated)
+    optimizer = chance.choice(OPTIMIZERS if goes_on else OPTIMIZERS[:1])
+    return Case(cells, setting, optimizer(), batches, evaluated)
 
 
 def check_case(number: int) -> None:
-    """Asserts that loss and gradients are those of one device with the whole mini-batch."""
+    """Asserts that every step and evaluation is that of one device with the whole mini-batch."""
     case = make_case(number)
-    expected = reference_step(case.cells, case.batch)
-    pipeline = make_recorder(case.cells, **case.setting)
+    learner = make_learner(case.optimizer.params, rate=RATE)
+    pipeline = make_pipeline(case.cells, learner=learner, **case.setting)
     try:
-        result = pipeline.train_step(case.batch)
-        gradients = gradients_of(pipeline)
-    finally:
-        pipeline.close()
-    np.testing.assert_allclose(result.loss, expected.loss, rtol=1e-5, err_msg=str(case))
-    largest = max((np.abs(g).max() for g in expected.gradients.values()), default=0.0)
-    try:
-        assert_equal_arrays(gradients, expected.gradients, rtol=1e-4, atol=2e-6 * largest)
+        for step, batch in enumerate(case.batches, start=1):
+            if step > 1:
+                _check_evaluation(pipeline, case)
+            _check_step(pipeline, case, batch, step)
     except AssertionError as error:
         raise AssertionError(f"case {number}: {case}\n{error}") from error
+    finally:
+        pipeline.close()
+
+
+def _check_step(pipeline: Pipeline, case: Case, batch: Batch, step: int) -> None:
+    """Trains, and holds loss, slots, weights and state against one device and plain NumPy."""
+    weights = weights_of(pipeline)
+    expected = reference_step(
+        case.cells,
+        batch,
+        step=step,
+        weights=weights,
+        num_micro_batches=case.num_reference_slices,
+    )
+    result = pipeline.train_step(batch)
+    np.testing.assert_allclose(result.loss, expected.loss, rtol=1e-5)
+    largest = max((np.abs(g).max() for g in expected.gradients.values()), default=0.0)
+    moved = case.optimizer.move(weights, expected.gradients, step)
+    slots = {name: slot.numpy() for name, slot in pipeline.slots.items()}
+    assert_equal_arrays(slots, case.optimizer.slots, rtol=1e-4, atol=2e-6 * largest)
+    expected_weights = {**expected.fixed, **moved}
+    assert_equal_arrays(weights_of(pipeline), expected_weights, rtol=1e-5, atol=2e-6 * largest)
+
+
+def _check_evaluation(pipeline: Pipeline, case: Case) -> None:
+    """Evaluates, which changes nothing."""
+    weights = weights_of(pipeline)
+    expected = reference_evaluation(case.cells, case.evaluated, weights)
+    found = pipeline.evaluate_step(case.evaluated)
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)
+    assert found["weight"] == expected["weight"]
+    assert_equal_arrays(weights_of(pipeline), weights, rtol=0, atol=0)
 
 
 def _dense(chance: random.Random, shared: bool = False) -> Dense.Params:
@@ -206,10 +283,22 @@ _KINDS: Mapping[str, Callable[[random.Random, str], Layer.Params]] = {
             share_weights="table" if chance.random() < 0.5 else None,
         )
     ),
+    "norm": lambda chance, name: Apply.Params(layer=_norm(chance)),
+    "frozen": lambda chance, name: Frozen.Params(layer=_norm(chance)),
+    "plain": lambda chance, name: Plain.Params(),
     "keep": lambda chance, name: Keep.Params(name=name),
     "add": lambda chance, name: Add.Params(name=name),
     "turn": lambda chance, name: Turn.Params(),
 }
+
+
+def _norm(chance: random.Random) -> BatchNorm.Params:
+    return BatchNorm.Params(
+        model_dim=DIM,
+        momentum=chance.choice([0.5, 0.9]),
+        use_scale=chance.random() < 0.8,
+        use_bias=chance.random() < 0.8,
+    )
 
 
 def _attention(chance: random.Random) -> EncoderLayer.Params:
@@ -219,9 +308,8 @@ def _attention(chance: random.Random) -> EncoderLayer.Params:
     return params
 
 
-def _batch(number: int, chance: random.Random) -> Batch:
+def _batch(numbers: np.random.Generator, chance: random.Random) -> Batch:
     """Examples of different lengths, some of weight 0, at least one of weight."""
-    numbers = np.random.default_rng(number)
     size, time = chance.randint(1, 9), chance.randint(1, 4)
     weight = numbers.integers(0, 3, size).astype(np.float32)
     weight[numbers.integers(size)] = 1.0
@@ -234,8 +322,14 @@ def _batch(number: int, chance: random.Random) -> Batch:
     }
 
 
+def _open_signature(batch: Batch) -> dict[str, tf.TensorSpec]:
+    """Specs of a batch's entries, open in examples and time, so that nothing is traced again."""
+    shapes = {name: [None, None, DIM] if name in "xy" else [None] for name in batch}
+    return {name: tf.TensorSpec(shapes[name], array.dtype) for name, array in batch.items()}
+
+
 def _setting(chance: random.Random, num_cells: int) -> dict[str, Any]:
-    """Arguments of `make_recorder`: stages, micro-batches, schedule, rematerialisation, cut."""
+    """Arguments of `make_pipeline`: stages, micro-batches, schedule, rematerialisation, cut."""
     schedule = chance.choice(["gpipe", "1f1b", "zb_h1", "interleaved"])
     num_stages = chance.randint(1, min(4, num_cells))
     per_device = 2 if schedule == "interleaved" and num_stages % 2 == 0 else 1

@@ -111,7 +111,9 @@ def test_a_single_tensor_stays_a_single_tensor(rows: tf.Tensor) -> None:
     assert both.graph.outputs == tf.TensorSpec([None, 3])
 
 
-def test_what_is_computed_again_is_equal_to_the_bit(kernel: tf.Variable, rows: tf.Tensor) -> None:
+def test_p15_what_is_computed_again_is_equal_to_the_bit(
+    kernel: tf.Variable, rows: tf.Tensor
+) -> None:
     seen: list[np.ndarray] = []
 
     def see(values: np.ndarray) -> np.ndarray:

@@ -82,7 +82,7 @@ def id_batch(seed: int) -> Batch:
     [(1, 2, "gpipe"), (2, 2, "zb_h1"), (3, 2, "1f1b"), *((4, 3, *s) for s in EVERY_SETTING)],
     ids=str,
 )
-def test_gradients_of_both_uses_are_added(setting: tuple) -> None:
+def test_p06_gradients_of_both_uses_are_added(setting: tuple) -> None:
     pipeline = make_recorder(tied_cells(), *setting)
     result = pipeline.train_step(id_batch(0))
     expected = reference_step(tied_cells(), id_batch(0))
@@ -91,7 +91,7 @@ def test_gradients_of_both_uses_are_added(setting: tuple) -> None:
     pipeline.close()
 
 
-def test_both_uses_read_equal_values_after_fifty_steps() -> None:
+def test_p06_both_uses_read_equal_values_after_fifty_steps() -> None:
     learner = make_learner(Momentum.Params(momentum=0.9), rate=0.05, clip_global_norm=1.0)
     apart = make_pipeline(tied_cells(), 3, 2, learner=learner)
     alone = make_pipeline(tied_cells(), learner=learner)
@@ -127,7 +127,7 @@ def test_weights_set_from_outside_reach_every_use() -> None:
 
 
 @pytest.mark.parametrize("setting", EVERY_SETTING, ids=str)
-def test_a_layer_may_be_used_twice_in_a_stage_and_once_more_in_another(
+def test_p06_a_layer_may_be_used_twice_in_a_stage_and_once_more_in_another(
     setting: tuple[str, str, int],
 ) -> None:
     shared = Dense.Params(share_weights="shared")

@@ -18,6 +18,7 @@ from lingpipe.base.cost import Cost
 from lingpipe.base.initializers import constant, normal
 from lingpipe.base.layer import Layer, Scope, Weight
 from lingpipe.base.spec import Spec, Specs
+from lingpipe.base.state import stateful_layers, update_state
 from lingpipe.layers.batch_norm import BatchNorm
 from lingpipe.learner.learner import Learner
 from lingpipe.learner.optimizers import Momentum, Optimizer
@@ -229,10 +230,17 @@ def weights_of(pipeline: Pipeline) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """A step on one device: sums of the last cell, and gradients of loss / weight."""
+    """A step on one device.
+
+    Attributes:
+      sums: what the last cell returns, over the mini-batch.
+      gradients: of loss / weight, by path of the trainable weight.
+      fixed: weights that the learner does not move, frozen ones and state, as the step leaves them.
+    """
 
     sums: dict[str, float]
     gradients: dict[str, np.ndarray]
+    fixed: dict[str, np.ndarray]
 
     @property
     def loss(self) -> float:
@@ -252,13 +260,17 @@ def reference_step(
     step: int = 1,
     compute_dtype: tf.DType = tf.float32,
     num_micro_batches: int = 1,
+    weights: Mapping[str, np.ndarray] | None = None,
 ) -> Reference:
-    """One step of `cells` under an eager tape, with the whole mini-batch or slice after slice."""
-    scope = Scope(seed=SEED)
-    layers = [params.build(scope.child(name)) for name, params in cells.items()]
-    weights = {path: v for path, v in scope.variables.items() if v.trainable}
+    """One step of `cells` under an eager tape, with the whole mini-batch or slice after slice.
+
+    Weights, and state, start from `weights`, or as they are drawn for the seed.
+    """
+    layers, variables = _built(cells, weights)
+    trainable = {path: v for path, v in variables.items() if v.trainable}
+    gradients = {path: np.zeros(v.shape, np.float32) for path, v in trainable.items()}
     sums: dict[str, float] = {}
-    totals = {path: np.zeros(v.shape, np.float32) for path, v in weights.items()}
+    statistics: dict[str, dict[str, tf.Tensor]] = {}
     for micro_batch in split_batch(batch, num_micro_batches):
         context = Context(
             training=True,
@@ -267,18 +279,51 @@ def reference_step(
             first_example=micro_batch.first_example,
             compute_dtype=compute_dtype,
             batch={name: tf.constant(array) for name, array in micro_batch.entries.items()},
+            statistics=statistics,  # Which adds up what the slices report.
         )
         with tf.GradientTape() as tape:
-            outputs: Any = None
-            for layer in layers:
-                outputs = layer(outputs, context)
+            outputs = _outputs(layers, context)
         zero = tf.UnconnectedGradients.ZERO
-        gradients = tape.gradient(outputs["loss"], weights, unconnected_gradients=zero)
+        found = tape.gradient(outputs["loss"], trainable, unconnected_gradients=zero)
         for name, value in outputs.items():
             sums[name] = sums.get(name, 0.0) + float(value)
-        for path, gradient in gradients.items():
-            totals[path] += tf.convert_to_tensor(gradient).numpy()
-    return Reference(sums, {path: total / sums["weight"] for path, total in totals.items()})
+        for path, gradient in found.items():
+            gradients[path] += tf.convert_to_tensor(gradient).numpy()
+    for path, layer in stateful_layers(layers).items():
+        if path in statistics:
+            update_state(layer, statistics[path])
+    return Reference(
+        sums,
+        {path: total / sums["weight"] for path, total in gradients.items()},
+        {path: v.numpy() for path, v in variables.items() if not v.trainable},
+    )
+
+
+def reference_evaluation(
+    cells: Cells, batch: Batch, weights: Mapping[str, np.ndarray] | None = None
+) -> dict[str, float]:
+    """What the last of `cells` returns for a whole batch outside training, on one device."""
+    layers, _ = _built(cells, weights)
+    context = Context(seed=SEED, batch={name: tf.constant(array) for name, array in batch.items()})
+    return {name: float(value) for name, value in _outputs(layers, context).items()}
+
+
+def _built(
+    cells: Cells, weights: Mapping[str, np.ndarray] | None
+) -> tuple[list[Layer], dict[str, tf.Variable]]:
+    """The layers on one device, and path -> variable."""
+    scope = Scope(seed=SEED)
+    layers = [params.build(scope.child(name)) for name, params in cells.items()]
+    for path, value in (weights or {}).items():
+        scope.variables[path].assign(value)
+    return layers, scope.variables
+
+
+def _outputs(layers: list[Layer], context: Context) -> Any:
+    outputs: Any = None
+    for layer in layers:
+        outputs = layer(outputs, context)
+    return outputs
 
 
 def assert_equal_arrays(

@@ -86,7 +86,7 @@ def plain_state(weights: State, batch: Batch, num_micro_batches: int) -> State:
 
 
 @pytest.mark.parametrize("setting", EVERY_SETTING, ids=str)
-def test_state_moves_once_a_mini_batch_whatever_the_schedule_is_and_computes_again(
+def test_p05_state_moves_once_a_mini_batch_whatever_the_schedule_is_and_computes_again(
     setting: tuple[str, str, int],
 ) -> None:
     """Six examples in four micro-batches: two of two, two of one."""
@@ -101,7 +101,7 @@ def test_state_moves_once_a_mini_batch_whatever_the_schedule_is_and_computes_aga
 
 
 @pytest.mark.parametrize("num_micro_batches", (1, 2, 4, 8))
-def test_any_number_of_micro_batches_is_one_update_for_batches_of_all_sizes(
+def test_p05_any_number_of_micro_batches_is_one_update_for_batches_of_all_sizes(
     num_micro_batches: int,
 ) -> None:
     pipeline = make_recorder(normalised_cells(), 2, num_micro_batches)

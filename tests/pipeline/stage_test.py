@@ -81,7 +81,7 @@ class Receive(Cell):
 
 @pytest.mark.parametrize("schedule", ("gpipe", "zb_h1"))
 @pytest.mark.parametrize("kind", SENDS)
-def test_any_structure_crosses_a_boundary(kind: str, schedule: str) -> None:
+def test_p08_any_structure_crosses_a_boundary(kind: str, schedule: str) -> None:
     cells = {
         "source": Source.Params(),
         "scale": Scale.Params(),
@@ -121,7 +121,9 @@ class Look(Cell):
 
 @pytest.mark.parametrize("schedule", ("gpipe", "zb_h1"))
 @pytest.mark.parametrize("remat", ("none", "layer", "stage"))
-def test_a_boundary_of_ids_alone_has_no_gradient_to_send_back(remat: str, schedule: str) -> None:
+def test_p08_a_boundary_of_ids_alone_has_no_gradient_to_send_back(
+    remat: str, schedule: str
+) -> None:
     cells = {
         "ids": Ids.Params(),
         "look": Look.Params(),
@@ -157,7 +159,7 @@ class Join(Cell):
 
 
 @pytest.mark.parametrize("setting", EVERY_SETTING, ids=str)
-def test_a_connection_may_skip_stages(setting: tuple[str, str, int]) -> None:
+def test_p12_a_connection_may_skip_stages(setting: tuple[str, str, int]) -> None:
     cells = {
         "source": Source.Params(),
         "scale": Scale.Params(),
