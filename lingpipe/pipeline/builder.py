@@ -207,8 +207,8 @@ class Pipeline(Parameterized):
         micro_batches = self._prepare(batch)
         self._is_clean = False
         step = self.step + 1
-        schedule = self._schedule(len(micro_batches))
-        sums = add_up(self._executor.train(schedule, micro_batches, step))
+        schedule, routes = self._schedule(len(micro_batches)), self._traces.routes[None]
+        sums = add_up(self._executor.train(schedule, routes, micro_batches, step))
         for mirror in self._mirrors:
             mirror.add_gradient_to_owner()
         learners = self._stage_learners
@@ -302,7 +302,8 @@ class Pipeline(Parameterized):
 
     def _infer(self, inference: Inference, micro_batches: Sequence[MicroBatch]) -> list[Any]:
         schedule = self._schedule(len(micro_batches))
-        return self._executor.infer(inference, schedule, micro_batches, self.step)
+        routes = self._traces.routes[inference]
+        return self._executor.infer(inference, schedule, routes, micro_batches, self.step)
 
     def _prepare(
         self, batch: Mapping[str, np.ndarray], inference: Inference | None = None
