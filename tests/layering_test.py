@@ -59,6 +59,7 @@ PURE = (
     "lingpipe.pipeline.partitioner",
     "lingpipe.pipeline.plan",
     "lingpipe.pipeline.plan_params",
+    "lingpipe.pipeline.routes",
     "lingpipe.pipeline.schedule",
     "lingpipe.pipeline.schedules",
     "lingpipe.pipeline.simulate",

@@ -189,9 +189,9 @@ class Pipeline(Parameterized):
         micro_batches = self._prepare(batch)
         self._is_clean = False
         step = self.step + 1
-        schedule = self._schedule(len(micro_batches))
+        schedule, routes = self._schedule(len(micro_batches)), self._traces.routes[None]
         loss_scale = self.loss_scale.scale if self.loss_scale else 1.0
-        sums = add_up(self._executor.train(schedule, micro_batches, step, loss_scale))
+        sums = add_up(self._executor.train(schedule, routes, micro_batches, step, loss_scale))
         for mirror in self._mirrors:
             mirror.add_gradient_to_owner()
         learners = self._stage_learners
@@ -304,7 +304,8 @@ class Pipeline(Parameterized):
 
     def _infer(self, inference: Inference, micro_batches: Sequence[MicroBatch]) -> list[Any]:
         schedule = self._schedule(len(micro_batches))
-        return self._executor.infer(inference, schedule, micro_batches, self.step)
+        routes = self._traces.routes[inference]
+        return self._executor.infer(inference, schedule, routes, micro_batches, self.step)
 
     def _prepare(
         self, batch: Mapping[str, np.ndarray], inference: Inference | None = None

@@ -7,7 +7,7 @@ without a word; so results are made to wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -46,6 +46,11 @@ def with_effects(function: Callable[[], Any]) -> Any:
         return tf.nest.map_structure(copy_of, outputs)
 
 
+def before_effects(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor of which `with_effects` returned this copy; the copy itself if it is converted."""
+    return tensor.op.inputs[0] if tensor.op.type == "Identity" else tensor
+
+
 def copy_of(tensor: tf.Tensor) -> tf.Tensor:
     """An equal tensor that a function may return.
 
@@ -58,6 +63,18 @@ def copy_of(tensor: tf.Tensor) -> tf.Tensor:
     if source.type in SHAPES and tensor.dtype == tf.int32:
         return tf.cast(tf.cast(tensor, tf.int64), tf.int32)
     return tf.identity(tensor)
+
+
+def accumulate(
+    accumulators: Mapping[str, tf.Variable],
+    gradients: Mapping[str, tf.Tensor | tf.IndexedSlices | None],
+    paths: Collection[str],
+) -> tf.Tensor:
+    """Adds the gradients of some weights, by their paths; see `accumulate_all`."""
+    chosen = [path for path in accumulators if path in paths]
+    return accumulate_all(
+        [accumulators[path] for path in chosen], [gradients[path] for path in chosen]
+    )
 
 
 def accumulate_all(

@@ -1,24 +1,30 @@
 """Runs a schedule: one Python thread a device walks its row of actions.
 
 An action is one call of a stage function under the device; TensorFlow releases the interpreter
-while it computes, so the devices work side by side. What crosses a boundary is addressed to the
-stage that needs it, and the thread of that stage's device waits for it. If any action fails, every
-thread is woken and leaves the step, and the step raises one error that names where it happened.
+while it computes, so the devices work side by side. What one stage has for another is sent to it
+straight (see routes.py), and the thread of that stage's device waits for it. If any action fails,
+every thread is woken and leaves the step, and the step raises one error that names where it was.
+
+Nothing can wait for ever. A schedule is valid if it runs when each F waits for the F of the stage
+before, and each B for that of the stage after, of the same micro-batch. A leaf may come from a
+stage further up, and a gradient from one further down; their actions lie earlier on the same
+chains, so that they have run whenever the nearer one has. Where nothing goes, nobody waits.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import functools
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from lingpipe.pipeline.errors import naming
 from lingpipe.pipeline.inference import Inference
+from lingpipe.pipeline.mailboxes import Mailboxes, Parcel, Stopped
 from lingpipe.pipeline.micro_batch import MicroBatch
+from lingpipe.pipeline.routes import Goods, StageRoutes
 from lingpipe.pipeline.schedule import Action, Phase, Schedule
 from lingpipe.pipeline.stage import Stage
 
@@ -54,6 +60,7 @@ class Executor:
     def train(
         self,
         schedule: Schedule,
+        routes: Sequence[StageRoutes],
         micro_batches: Sequence[MicroBatch],
         step: int,
         loss_scale: float = 1.0,
@@ -62,6 +69,7 @@ class Executor:
 
         Args:
           schedule: a valid schedule of these stages on these devices, and of as many micro-batches.
+          routes: what each stage sends and receives.
           micro_batches: the slices of the mini-batch, in order.
           step: number of the step.
           loss_scale: the gradient of the loss that the backward pass starts from.
@@ -73,12 +81,13 @@ class Executor:
           PipelineError: an action failed; accumulators hold part of the gradients.
         """
         rows = schedule.rows_with_bubbles() if self._poisons_bubbles else schedule.rows
-        return self._run(rows, micro_batches, step, loss_scale=loss_scale)
+        return self._run(rows, routes, micro_batches, step, loss_scale=loss_scale)
 
     def infer(
         self,
         inference: Inference,
         schedule: Schedule,
+        routes: Sequence[StageRoutes],
         micro_batches: Sequence[MicroBatch],
         step: int,
     ) -> list[Any]:
@@ -91,7 +100,7 @@ class Executor:
           PipelineError: an action failed.
         """
         forwards = [[a for a in row if a.phase is Phase.forward] for row in schedule.rows]
-        return self._run(forwards, micro_batches, step, inference)
+        return self._run(forwards, routes, micro_batches, step, inference)
 
     def each(self, function: Callable[[Stage], Result], doing: str) -> list[Result]:
         """Calls `function` for every stage, on the thread of its device, and waits for all of them.
@@ -152,16 +161,17 @@ class Executor:
     def _run(
         self,
         rows: Sequence[Sequence[Action | None]],
+        routes: Sequence[StageRoutes],
         micro_batches: Sequence[MicroBatch],
         step: int,
         inference: Inference | None = None,
         loss_scale: float = 1.0,
     ) -> list[Any]:
         """Lets every device walk its row; raises the first failure once all threads have ended."""
-        boxes = _Mailboxes(self._placement)
+        boxes = Mailboxes(self._placement)
         results: dict[int, Any] = {}
         walk = functools.partial(
-            _Walk, self._stages, boxes, micro_batches, step, results, inference, loss_scale
+            _Walk, self._stages, routes, boxes, micro_batches, step, results, inference, loss_scale
         )
         self._together(
             lambda: [
@@ -180,76 +190,14 @@ class Executor:
         return [results[m] for m in range(len(micro_batches))]
 
 
-class _Stopped(BaseException):
-    """Tells a thread that the step has failed elsewhere; no failure of its own, hence the base."""
-
-
-class _Parcel(NamedTuple):
-    """The address of what crosses a boundary: "inputs" or "gradients", and for whom."""
-
-    what: str
-    stage: int
-    micro_batch: int
-
-
-class _Mailboxes:
-    """What the stages of one step send each other, or that one of them has failed."""
-
-    def __init__(self, placement: Sequence[int]) -> None:
-        self._lock = threading.Lock()
-        self._placement = placement
-        # Each device's thread waits at its own door.
-        self._arrivals = [threading.Condition(self._lock) for _ in range(max(placement) + 1)]
-        self._values: dict[_Parcel, Any] = {}
-        self._failure: BaseException | None = None
-
-    def put(self, parcel: _Parcel, value: Any) -> None:
-        """Delivers what an action of a stage waits for.
-
-        Raises:
-          _Stopped: the step has failed.
-        """
-        with self._lock:
-            if self._failure is not None:
-                raise _Stopped
-            self._values[parcel] = value
-            self._arrivals[self._placement[parcel.stage]].notify()
-
-    def take(self, parcel: _Parcel) -> Any:
-        """Waits for it and forgets it, so that its memory is free once the action is done.
-
-        Raises:
-          _Stopped: the step has failed.
-        """
-        with self._lock:
-            while self._failure is None and parcel not in self._values:
-                self._arrivals[self._placement[parcel.stage]].wait()
-            if self._failure is not None:
-                raise _Stopped
-            return self._values.pop(parcel)
-
-    def fail(self, failure: BaseException) -> None:
-        """Keeps the first failure of the step and wakes every thread that waits."""
-        with self._lock:
-            if self._failure is None:
-                self._failure = failure
-                self._values.clear()
-            for arrival in self._arrivals:
-                arrival.notify()
-
-    def take_failure(self) -> BaseException | None:
-        """The failure, if there was one; asked once, when all threads have ended."""
-        failure, self._failure = self._failure, None
-        return failure
-
-
 class _Walk:
     """One device's way through its row of actions in one step."""
 
     def __init__(
         self,
         stages: Sequence[Stage],
-        boxes: _Mailboxes,
+        routes: Sequence[StageRoutes],
+        boxes: Mailboxes,
         micro_batches: Sequence[MicroBatch],
         step: int,
         results: dict[int, Any],
@@ -261,6 +209,7 @@ class _Walk:
         An `inference` of None is training.
         """
         self._stages = stages
+        self._routes = routes
         self._boxes = boxes
         self._micro_batches = micro_batches
         self._step = step
@@ -297,7 +246,7 @@ class _Walk:
                     # What these calls name dies with them; a tensor named here would stay alive
                     # while the device waits for its next one.
                     phases[action.phase](stage, m)
-        except _Stopped:
+        except Stopped:
             pass
         except BaseException as failure:
             self._boxes.fail(failure)
@@ -307,39 +256,60 @@ class _Walk:
                 stage.end_step()
 
     def _forward(self, stage: Stage, m: int) -> None:
-        index = stage.index
-        inputs = self._boxes.take(_Parcel("inputs", index, m)) if index else ()
+        routes, micro_batch = self._routes[stage.index], self._micro_batches[m]
+        leaves: list[Any] = [None] * routes.num_inputs
+        for sender, numbers in routes.inputs:
+            parcel = self._boxes.take(Parcel("inputs", sender, stage.index, m))
+            for number, leaf in zip(numbers, parcel, strict=True):
+                leaves[number] = leaf
         if self._inference is None:
-            outputs, kept = stage.forward(inputs, self._micro_batches[m], self._step)
-            self._kept[index, m] = kept
+            made, kept = stage.forward(leaves, micro_batch, self._step)
+            self._kept[stage.index, m] = kept
         else:
-            outputs = stage.infer(self._inference, inputs, self._micro_batches[m], self._step)
+            made = stage.infer(self._inference, leaves, micro_batch, self._step)
         if stage.is_last:
-            self._results[m] = outputs
-        else:
-            self._boxes.put(_Parcel("inputs", index + 1, m), outputs)
+            self._results[m] = stage.interfaces[self._inference].packed(made)
+        self._send("inputs", stage, m, routes.outputs, made)
 
     def _backward(self, stage: Stage, m: int) -> None:
         gradients = stage.backward(self._kept.pop((stage.index, m)), self._given(stage, m))
-        self._send_back(stage, m, gradients)
+        self._send("gradients", stage, m, self._routes[stage.index].input_gradients, gradients)
 
     def _backward_input(self, stage: Stage, m: int) -> None:
         key = stage.index, m
         gradients, kept = stage.backward_input(self._kept.pop(key), self._given(stage, m))
         self._kept[key] = kept
-        self._send_back(stage, m, gradients)
+        self._send("gradients", stage, m, self._routes[stage.index].input_gradients, gradients)
 
     def _backward_weight(self, stage: Stage, m: int) -> None:
         stage.backward_weight(self._kept.pop((stage.index, m)))
 
     def _given(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """The gradients of a stage's outputs."""
+        """The gradients of the leaves that a stage made.
+
+        Those of several readers are added up in the order of the stages, so that sums do not depend
+        on which of them comes first.
+        """
         if stage.is_last:
             with tf.device(stage.device):
                 return [tf.constant(self._loss_scale, self._results[m]["loss"].dtype)]
-        return self._boxes.take(_Parcel("gradients", stage.index, m))
+        routes = self._routes[stage.index]
+        totals: list[Any] = [None] * routes.num_gradients
+        for sender, numbers in routes.gradients:
+            parcel = self._boxes.take(Parcel("gradients", sender, stage.index, m))
+            for number, gradient in zip(numbers, parcel, strict=True):
+                total = totals[number]
+                if total is None:
+                    totals[number] = gradient
+                    continue
+                with tf.device(stage.device):
+                    totals[number] = total + gradient
+        return totals
 
-    def _send_back(self, stage: Stage, m: int, gradients: list[tf.Tensor]) -> None:
-        """Sends the gradients of a stage's inputs to the stage before it, if there is one."""
-        if stage.index:
-            self._boxes.put(_Parcel("gradients", stage.index - 1, m), gradients)
+    def _send(
+        self, what: str, stage: Stage, m: int, goods: Sequence[Goods], values: Sequence[tf.Tensor]
+    ) -> None:
+        """Sends each of the other stages its part of what a stage has computed."""
+        for receiver, numbers in goods:
+            parcel = [values[number] for number in numbers]
+            self._boxes.put(Parcel(what, stage.index, receiver, m), parcel)

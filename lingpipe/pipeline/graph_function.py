@@ -12,6 +12,8 @@ would need every gradient of a weight.
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -45,11 +47,22 @@ class GraphFunction:
         own = self._concrete.inputs[: len(self._concrete.inputs) - len(self._captured)]
         return [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in own]
 
+    def run_on_nan(self) -> None:
+        """Runs on numbers that are none, and forgets what it returns, or that shapes do not fit."""
+        with contextlib.suppress(tf.errors.InvalidArgumentError):
+            self(*(_poison(spec) for spec in self.signature))
+
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """Runs on the current device; `inputs` must lie there."""
         return tf.raw_ops.StatefulPartitionedCall(
             args=[*inputs, *self._captured], Tout=self._dtypes, f=self._concrete
         )
+
+
+def _poison(spec: tf.TensorSpec) -> tf.Tensor:
+    """NaN, or zeros of a dtype that has none; open dimensions are 1."""
+    shape = [dim or 1 for dim in spec.shape.as_list()]
+    return tf.fill(shape, tf.constant(math.nan if spec.dtype.is_floating else 0, spec.dtype))
 
 
 def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
@@ -112,6 +125,12 @@ def ancestors_of(ends: Iterable[tf.Tensor]) -> set[tf.Operation]:
     return seen
 
 
+def inputs_read(whole: Any, needed: Collection[tf.Operation]) -> tuple[int, ...]:
+    """Positions of a traced function's own inputs, captured ones left out, that are needed."""
+    num_own = len(whole.inputs) - len(whole.captured_inputs)
+    return tuple(i for i, tensor in enumerate(whole.inputs[:num_own]) if tensor.op in needed)
+
+
 def origin(tensor: tf.Tensor) -> tf.Tensor:
     """The tensor itself, or the one that an `IdentityN` passes on as this one."""
     while tensor.op.type == "IdentityN":
@@ -161,6 +180,16 @@ def part_of_graph(
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds]
     return GraphFunction(trace(run, specs))
+
+
+def trimmed(whole: Any, fetches: Sequence[tf.Tensor]) -> tuple[GraphFunction, tuple[int, ...]]:
+    """The part of a traced function that makes `fetches`, given those inputs alone that it reads.
+
+    Returns:
+      the part, and the positions of these inputs.
+    """
+    read = inputs_read(whole, ancestors_of(fetches))
+    return part_of_graph(whole, [whole.inputs[i] for i in read], fetches), read
 
 
 def _between(

@@ -36,6 +36,7 @@ from lingpipe.pipeline.graph_function import (
     GraphFunction,
     ancestors_of,
     inputs_of,
+    inputs_read,
     part_of_graph,
     sources_of,
     trace,
@@ -127,8 +128,9 @@ class CutGraph:
       outputs: nested structure of `tf.TensorSpec`, what the forward pass returns.
       num_outputs: number of tensors in it; the forward function's other results are residuals.
       step_constants: nothing -> what is made of weights alone; None if there is no such thing.
-      forward: flat inputs + step constants -> outputs + residuals.
-      kept_inputs: positions of the flat inputs that the backward pass reads.
+      read_inputs: positions of the flat inputs that any part reads; others need not be there.
+      forward: the inputs of `read_inputs` + step constants -> outputs + residuals.
+      kept_inputs: positions, among those of `read_inputs`, of what the backward pass reads.
       residuals: specs of the tensors that cross the cut, inputs not among them.
       backward: residuals + the inputs of `kept_inputs` + output gradients + step constants -> input
         gradients and then `Traced.done`, or instead of it, where there is a `weight_part`, what
@@ -140,6 +142,7 @@ class CutGraph:
     outputs: Any
     num_outputs: int
     step_constants: GraphFunction | None
+    read_inputs: tuple[int, ...]
     forward: GraphFunction
     kept_inputs: tuple[int, ...]
     residuals: tuple[tf.TensorSpec, ...]
@@ -181,7 +184,8 @@ def trace_and_cut(
     cut = _cut(ancestors_of([*outputs, *first_values]), ancestors_of([*ends, *early]), varying)
     if choose_residuals:
         cut = choose_residuals(whole, traced, cut)
-    inputs = whole.inputs[: len(signature)]
+    read = inputs_read(whole, cut.ahead | cut.behind)
+    inputs = [whole.inputs[i] for i in read]
     kept = _positions_read(inputs, cut.behind)
     arguments = [*cut.crossing, *(inputs[i] for i in kept), *traced.output_gradients, *constants]
     waits = _waits(traced.cells, cut)
@@ -194,6 +198,7 @@ def trace_and_cut(
         outputs=tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.outputs),
         num_outputs=len(outputs),
         step_constants=part_of_graph(whole, [], constants) if constants else None,
+        read_inputs=read,
         forward=part_of_graph(
             whole, [*inputs, *constants], [*outputs, *_handed_out(cut.crossing, whole.graph)]
         ),

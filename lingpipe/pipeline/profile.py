@@ -141,12 +141,14 @@ def _measure(stage: Stage, inputs: Any, micro_batch: MicroBatch) -> tuple[float,
 
 def _run(stage: Stage, inputs: Any, micro_batch: MicroBatch) -> tuple[Any, float]:
     """The outputs, and the seconds of one run of both passes."""
+    interface = stage.interfaces[None]
+    flat = tf.nest.flatten(inputs)
     start = time.perf_counter()
-    outputs, kept = stage.forward(inputs, micro_batch, step=1)
-    ends = [outputs["loss"]] if stage.is_last else tf.nest.flatten(outputs)
-    stage.backward(kept, [tf.ones_like(end) for end in ends if end.dtype.is_floating])
+    made, kept = stage.forward([flat[i] for i in interface.leaves.reads], micro_batch, step=1)
+    of_position = dict(zip(interface.leaves.makes, made, strict=True))
+    stage.backward(kept, [tf.ones_like(of_position[i]) for i in interface.leaves.takes])
     tf.test.experimental.sync_devices()
-    return outputs, time.perf_counter() - start
+    return interface.packed(made, flat), time.perf_counter() - start
 
 
 def _keeping(remat: Rematerialisation, is_last: bool) -> Keeping:

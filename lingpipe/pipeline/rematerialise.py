@@ -15,6 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe.pipeline.passing import passed_on
+
 
 class Rematerialisation(enum.Enum):
     """How much of a stage's activations is kept from the forward to the backward pass."""
@@ -55,6 +57,7 @@ def rematerialise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         flat = tf.nest.flatten(inputs)
         is_float = [tensor.dtype.is_floating for tensor in flat]
         calls: list[Any] = []
+        passed: list[int | None] = []
 
         def on_floats(*floats: tf.Tensor) -> list[tf.Tensor]:
             remaining = iter(floats)
@@ -63,18 +66,29 @@ def rematerialise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 for here, tensor in zip(is_float, flat, strict=True)
             ]
             outputs = function(tf.nest.pack_sequence_as(inputs, merged))
-            calls.append(outputs)
-            floats_out = [tensor for tensor in tf.nest.flatten(outputs) if tensor.dtype.is_floating]
+            flat_outputs = tf.nest.flatten(outputs)
+            if not calls:
+                calls.append(outputs)
+                passed.extend(passed_on(flat_outputs, merged))
+            floats_out = [
+                tensor
+                for tensor, source in zip(flat_outputs, passed, strict=True)
+                if source is None and tensor.dtype.is_floating
+            ]
             # tf.recompute_grad needs an output to hang the gradient on.
             return floats_out or [tf.zeros([])]
 
         floats = [tensor for here, tensor in zip(is_float, flat, strict=True) if here]
         float_outputs = iter(tf.nest.flatten(tf.recompute_grad(on_floats)(*floats)))
+        # What is passed on goes past all of this, or its gradient would come with the others'.
         # Integer and boolean outputs carry no gradient: the first call's stand as they are.
-        outputs = [
-            next(float_outputs) if tensor.dtype.is_floating else tensor
-            for tensor in tf.nest.flatten(calls[0])
-        ]
+        outputs = []
+        for tensor, source in zip(tf.nest.flatten(calls[0]), passed, strict=True):
+            if source is not None:
+                tensor = flat[source]
+            elif tensor.dtype.is_floating:
+                tensor = next(float_outputs)
+            outputs.append(tensor)
         return tf.nest.pack_sequence_as(calls[0], outputs)
 
     return wrapped

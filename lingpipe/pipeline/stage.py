@@ -6,29 +6,28 @@ each traced once. It knows neither its neighbours nor the schedule, nor the opti
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Mapping, Sequence, Set
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lingpipe.base.layer import Layer, Scope
 from lingpipe.pipeline.cell_calls import CellCalls, check_sums
-from lingpipe.pipeline.effects import accumulate_all, with_effects
+from lingpipe.pipeline.effects import accumulate, with_effects
 from lingpipe.pipeline.errors import naming, refuse_lack_of_room, stage_in_words
-from lingpipe.pipeline.graph_function import GraphFunction, trace
+from lingpipe.pipeline.graph_function import GraphFunction, ancestors_of, trace, trimmed
 from lingpipe.pipeline.inference import Inference
+from lingpipe.pipeline.interface import MOMENT, Interface
 from lingpipe.pipeline.joint_graph import CutGraph, Traced, TracedCell, trace_and_cut
 from lingpipe.pipeline.micro_batch import MicroBatch
+from lingpipe.pipeline.passing import not_zero
 from lingpipe.pipeline.recompute_check import RecomputeCheck
 from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.residuals import ResidualChooser, Residuals
+from lingpipe.pipeline.routes import EVERYTHING, Demand, StageLeaves
 from lingpipe.pipeline.stage_state import StageState
-
-# Every stage function ends with the step number and the micro-batch's first example.
-_MOMENT = (tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64))
+from lingpipe.pipeline.traced_outputs import TracedOutputs, floating, floats
 
 
 class Stage:
@@ -45,6 +44,7 @@ class Stage:
       state: its layers with state, and what they reported in the current mini-batch.
       batch_keys: entries of the batch that its cells read.
       residuals: what was chosen to be kept, if anything is chosen and training has been traced.
+      interfaces: what goes in and out of each kind of pass that was traced; None is training.
     """
 
     def __init__(
@@ -93,9 +93,10 @@ class Stage:
             }
         self.state = StageState(cell for cell in self.cells.values() if isinstance(cell, Layer))
         self.batch_keys = self._keys(list(self.cells))
+        self.interfaces: dict[Inference | None, Interface] = {}
         self._training: CutGraph
         self._step_constants: list[tf.Tensor] = []
-        self._inference: dict[Inference, tuple[Any, GraphFunction]] = {}
+        self._inference: dict[Inference, GraphFunction] = {}
 
     def names(self, inference: Inference) -> list[str]:
         """Names of the cells that take part."""
@@ -117,95 +118,121 @@ class Stage:
         inputs: Any,
         batch: Mapping[str, tf.TensorSpec],
         typical: tuple[Any, Mapping[str, tf.TensorSpec]] | None = None,
+        demand: Demand = EVERYTHING,
     ) -> Any:
         """Traces forward and backward; returns the nested `tf.TensorSpec` of the outputs.
 
         Args:
-          inputs: nested specs of what the previous stage sends; `()` for the first stage.
+          inputs: nested specs of what the previous stage hands on; `()` for the first stage.
           batch: specs of the batch entries; unknown dimensions stay open.
           typical: both for a typical micro-batch, every dimension known; where what is kept is
             chosen (`Rematerialisation.auto`), it is chosen for these.
+          demand: what the other stages want of this one.
 
         Raises:
           PipelineError: a cell cannot be traced.
           CellError: the last cell does not return what it must.
         """
         structure = (inputs, {key: batch[key] for key in self.batch_keys})
+        found: list[tuple[Any, StageLeaves]] = []
 
         def joint(*flat: tf.Tensor) -> Traced:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
-            return self._joint(inputs, entries, flat[-2:])
+            traced, outputs, leaves = self._joint(inputs, entries, flat[-2:], demand)
+            found.append((outputs, leaves))
+            return traced
 
-        chooser = self._chooser(typical)
+        chooser = self._chooser(typical) if self._chooses and typical else None
         with tf.device(self.device), naming(self, "trace of its training pass"):
-            flat = [*tf.nest.flatten(structure), *_MOMENT]
+            flat = [*tf.nest.flatten(structure), *MOMENT]
             self._training = trace_and_cut(
                 joint, flat, split_backward=self._splits_backward, choose_residuals=chooser
             )
             self.state.trace_update()
-        if chooser:
+        interface = Interface.of(*found[0], self._training.read_inputs, structure)
+        self.interfaces[None] = interface
+        if chooser and typical:
             self.residuals = chooser.chosen
             refuse_lack_of_room(self, chooser.chosen)
-            self.typical_outputs = tf.nest.pack_sequence_as(
-                self._training.outputs[0], chooser.output_specs
-            )
-        return self._training.outputs[0]
+            made = chooser.output_specs[: len(interface.leaves.makes)]
+            self.typical_outputs = interface.packed(made, tf.nest.flatten(typical[0]))
+        return interface.outputs
 
     def _joint(
-        self, inputs: Any, entries: Mapping[str, tf.Tensor], moment: Sequence[tf.Tensor]
-    ) -> Traced:
-        """Forward and backward pass in the graph under construction."""
-        floats = _floats(inputs)
-        names = list(self.cells)
+        self,
+        inputs: Any,
+        entries: Mapping[str, tf.Tensor],
+        moment: Sequence[tf.Tensor],
+        demand: Demand,
+    ) -> tuple[Traced, Any, StageLeaves]:
+        """Forward and backward pass in the graph under construction, and the nested outputs."""
+        flat_inputs = tf.nest.flatten(inputs)
+        watched = floats(flat_inputs, demand.taken)
         if self._check:
             self._check.clear()
         calls = self._calls(training=True)
         with tf.GradientTape() as tape:
-            tape.watch(floats)
-            outputs, statistics = self._traced_outputs(calls, names, inputs, entries, moment)
+            tape.watch([flat_inputs[i] for i in watched])
+            traced = self._traced_outputs(calls, list(self.cells), inputs, entries, moment)
             if self._check and self._chooses:
                 self._check.double()
-        made = calls.made if self._chooses else []
-        ends = [outputs["loss"]] if self.is_last else _floats(outputs)
-        given = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in ends]
-        sources = [floats, self.trainable, [_floats(call.outputs) for call in made]]
-        of_inputs, of_weights, of_cells = tape.gradient(ends, sources, given)
+        flat = traced.flat
+        leaves = traced.leaves(flat_inputs, demand, all_new=self.is_last)
+        ends = traced.ends(leaves, demand, only_loss=self.is_last)
+        given = [tf.compat.v1.placeholder(flat[i].dtype, flat[i].shape) for i in ends]
+        cells = calls.made if self._chooses else []
+        outputs_of_cells = [floating(call.outputs) for call in cells]
+        sources = [[flat_inputs[i] for i in watched], self.trainable, outputs_of_cells]
+        of_inputs, of_weights, of_cells = tape.gradient([flat[i] for i in ends], sources, given)
+        gives = not_zero(dict(zip(watched, of_inputs, strict=True)))
         early = self._early_weights()
-        done_early = _accumulate(self, of_weights, early) if early else None
-        done = _accumulate(self, of_weights, self.trainable.keys() - early)
-        return Traced(
-            outputs=(outputs, statistics),
-            output_gradients=given,
-            input_gradients=[
-                tf.zeros_like(tensor) if gradient is None else tf.convert_to_tensor(gradient)
-                for tensor, gradient in zip(floats, of_inputs, strict=True)
-            ],
+        done_early = accumulate(self.accumulators, of_weights, early) if early else None
+        done = accumulate(self.accumulators, of_weights, self.trainable.keys() - early)
+        needed = ancestors_of([*gives.values(), done, *([done_early] if early else [])])
+        # The gradient of an output of which nothing is computed is not waited for.
+        takes = {i: g for i, g in zip(ends, given, strict=True) if self.is_last or g.op in needed}
+        joint = Traced(
+            outputs=traced.results(leaves),
+            output_gradients=list(takes.values()),
+            input_gradients=list(gives.values()),
             done=self._check.first_fault(done) if self._check else done,
             done_early=done_early,
             cells=[
                 TracedCell(call.operations, gradients)
-                for call, gradients in zip(made, of_cells, strict=True)
+                for call, gradients in zip(cells, of_cells, strict=True)
             ],
             checked=self._check.pairs() if self._check else (),
         )
+        leaves = dataclasses.replace(leaves, gives=tuple(gives), takes=tuple(takes))
+        return joint, traced.outputs, leaves
 
     def trace_inference(
-        self, inference: Inference, inputs: Any, batch: Mapping[str, tf.TensorSpec]
+        self,
+        inference: Inference,
+        inputs: Any,
+        batch: Mapping[str, tf.TensorSpec],
+        demand: Demand = EVERYTHING,
     ) -> Any:
         """Traces the forward pass without dropout; arguments and result as in training."""
         names = self.names(inference)
         structure = (inputs, {key: batch[key] for key in self.keys(inference)})
+        found: list[tuple[Any, StageLeaves]] = []
+        ends: list[tf.Tensor] = []
 
-        def forward(*flat: tf.Tensor) -> Any:
+        def forward(*flat: tf.Tensor) -> list[tf.Tensor]:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
             calls = self._calls(training=False)
-            return self._traced_outputs(calls, names, inputs, entries, flat[-2:])[0]
+            traced = self._traced_outputs(calls, names, inputs, entries, flat[-2:])
+            leaves = traced.leaves(tf.nest.flatten(inputs), demand, all_new=self.is_last)
+            found.append((traced.outputs, leaves))
+            ends.extend(tf.nest.flatten(traced.results(leaves)))
+            return ends
 
         with tf.device(self.device), naming(self, f"trace of its {inference.value} pass"):
-            whole = trace(forward, [*tf.nest.flatten(structure), *_MOMENT])
-        outputs = whole.structured_outputs
-        self._inference[inference] = (outputs, GraphFunction(whole))
-        return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), outputs)
+            whole = trace(forward, [*tf.nest.flatten(structure), *MOMENT])
+            self._inference[inference], read = trimmed(whole, ends)
+        self.interfaces[inference] = Interface.of(*found[0], read, structure)
+        return self.interfaces[inference].outputs
 
     def _calls(self, *, training: bool) -> CellCalls:
         """Takes the calls of a new trace."""
@@ -219,37 +246,30 @@ class Stage:
         inputs: Any,
         batch: Mapping[str, tf.Tensor],
         moment: Sequence[tf.Tensor],
-    ) -> tuple[Any, list[tf.Tensor]]:
-        """The outputs of the cells, checked, as tensors that wait for the cells' side effects.
+    ) -> TracedOutputs:
+        """The outputs of the cells, checked, as tensors that wait for the cells' side effects."""
 
-        Beside them the vector of what layers with state report in training, if any does.
-        """
-
-        def apply() -> tuple[Any, list[tf.Tensor]]:
+        def apply() -> tuple[Any, list[tf.Tensor], tf.Tensor]:
             outputs = calls.apply(names, inputs, batch, moment)
             # Packed here, before gradients: what is computed again for those reports too late.
-            return outputs, self.state.pack(calls.reports) if calls.training else []
+            reported = self.state.pack(calls.reports) if calls.training else []
+            return outputs, reported, tf.constant(True)
 
-        outputs, statistics = with_effects(apply)
+        traced = TracedOutputs(*with_effects(apply))
         if self.is_last and len(names) == len(self.cells):
-            check_sums(outputs, stage_in_words(self, list(self.cells)[-1:]))
-        return outputs, statistics
+            check_sums(traced.outputs, stage_in_words(self, list(self.cells)[-1:]))
+        return traced
 
     @property
     def _chooses(self) -> bool:
         """Whether what is kept is chosen tensor by tensor."""
         return self._keeping.remat is Rematerialisation.auto
 
-    def _chooser(
-        self, typical: tuple[Any, Mapping[str, tf.TensorSpec]] | None
-    ) -> ResidualChooser | None:
-        """What chooses, if anything is to be chosen."""
-        if not self._chooses or typical is None:
-            return None
-        inputs, batch = typical
-        moment = [tf.TensorSpec([], tf.int64)] * 2
-        entries = {key: batch[key] for key in self.batch_keys}
-        return ResidualChooser(self._keeping.limit, [*tf.nest.flatten((inputs, entries)), *moment])
+    def _chooser(self, typical: tuple[Any, Mapping[str, tf.TensorSpec]]) -> ResidualChooser:
+        """What chooses, for a typical micro-batch."""
+        entries = {key: typical[1][key] for key in self.batch_keys}
+        specs = tf.nest.flatten((typical[0], entries))
+        return ResidualChooser(self._keeping.limit, [*specs, *MOMENT])
 
     def _early_weights(self) -> set[str]:
         """Paths of the weights whose gradients must not wait for a second part of the backward.
@@ -274,37 +294,39 @@ class Stage:
         """Frees what `start_step` computed."""
         self._step_constants = []
 
-    def forward(self, inputs: Any, micro_batch: MicroBatch, step: int) -> tuple[Any, list]:
+    def forward(
+        self, leaves: Sequence[tf.Tensor], micro_batch: MicroBatch, step: int
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Runs the forward pass of one micro-batch.
 
         Args:
-          inputs: what the previous stage sent, `()` for the first stage.
+          leaves: those that the stage reads, in order; see `StageLeaves`.
           micro_batch: the slice of the mini-batch; only the entries in `batch_keys` are read.
           step: number of the step.
 
         Returns:
-          the outputs, and the list of tensors to hand to `backward` or `backward_input`.
+          the leaves that it makes, and the list of tensors to hand to `backward` or
+          `backward_input`.
         """
         graph = self._training
         with tf.device(self.device):
-            flat = self._feeds(inputs, micro_batch, step, self.batch_keys)
-            results = graph.forward(*flat, *self._step_constants)
-            first = results[: graph.num_outputs]
-            outputs, statistics = tf.nest.pack_sequence_as(graph.outputs, first)
-            self.state.add(statistics)
-        kept = [*results[graph.num_outputs :], *(flat[i] for i in graph.kept_inputs)]
-        return outputs, kept
+            arguments = self.interfaces[None].arguments(leaves, micro_batch, step)
+            results = graph.forward(*arguments, *self._step_constants)
+            made, statistics, _ = graph.outputs
+            self.state.add(results[len(made) : len(made) + len(statistics)])
+        kept = [*results[graph.num_outputs :], *(arguments[i] for i in graph.kept_inputs)]
+        return results[: len(made)], kept
 
     def backward(self, kept: list, output_gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         """Adds the weights' gradients to the accumulators and returns those of the inputs.
 
         Args:
           kept: what `forward` returned for this micro-batch.
-          output_gradients: gradient of each floating output, in flattened order; of the loss
-            alone for the last stage.
+          output_gradients: those that the stage takes, in order (see `StageLeaves`): for the last
+            stage that of the loss.
 
         Returns:
-          gradient of each floating input, in flattened order.
+          the gradients that it gives, in order.
         """
         with tf.device(self.device):
             gradients = [tf.identity(gradient) for gradient in output_gradients]
@@ -323,8 +345,7 @@ class Stage:
           output_gradients: as in `backward`.
 
         Returns:
-          gradient of each floating input, in flattened order, and the list of tensors to hand to
-          `backward_weight`.
+          the gradients that it gives, and the list of tensors to hand to `backward_weight`.
         """
         graph = self._training
         with tf.device(self.device):
@@ -359,42 +380,19 @@ class Stage:
 
         Nothing may come of it: neither a gradient nor state nor a number in what others compute.
         """
-        specs = self._training.forward.signature
-        with tf.device(self.device), contextlib.suppress(tf.errors.InvalidArgumentError):
-            self._training.forward(*(_poison(spec) for spec in specs))
-
-    def infer(self, inference: Inference, inputs: Any, micro_batch: MicroBatch, step: int) -> Any:
-        """Runs the forward pass of one micro-batch without dropout and returns its outputs."""
-        structure, function = self._inference[inference]
         with tf.device(self.device):
-            results = function(*self._feeds(inputs, micro_batch, step, self.keys(inference)))
-        return tf.nest.pack_sequence_as(structure, results)
+            self._training.forward.run_on_nan()
 
-    def _feeds(
-        self, inputs: Any, micro_batch: MicroBatch, step: int, keys: Sequence[str]
+    def infer(
+        self,
+        inference: Inference,
+        leaves: Sequence[tf.Tensor],
+        micro_batch: MicroBatch,
+        step: int,
     ) -> list[tf.Tensor]:
-        """Flat arguments of a stage function, copied to the current device."""
-        entries = {key: micro_batch.entries[key] for key in keys}
-        flat = [tf.identity(tensor) for tensor in tf.nest.flatten((inputs, entries))]
-        moment = (np.int64(step), np.int64(micro_batch.first_example))
-        return [*flat, *(tf.constant(number, tf.int64) for number in moment)]
-
-
-def _accumulate(
-    stage: Stage, gradients: Mapping[str, tf.Tensor | tf.IndexedSlices | None], paths: Set[str]
-) -> tf.Tensor:
-    """Adds the gradients of some weights to their accumulators; see `accumulate_all`."""
-    chosen = [path for path in stage.trainable if path in paths]
-    accumulators = [stage.accumulators[path] for path in chosen]
-    return accumulate_all(accumulators, [gradients[path] for path in chosen])
-
-
-def _poison(spec: tf.TensorSpec) -> tf.Tensor:
-    """NaN, or zeros of a dtype that has none; open dimensions are 1."""
-    shape = [dim or 1 for dim in spec.shape.as_list()]
-    return tf.fill(shape, tf.constant(math.nan if spec.dtype.is_floating else 0, spec.dtype))
-
-
-def _floats(structure: Any) -> list[tf.Tensor]:
-    """The floating tensors of a nested structure, flattened."""
-    return [tensor for tensor in tf.nest.flatten(structure) if tensor.dtype.is_floating]
+        """Runs the forward pass of one micro-batch without dropout; returns the leaves it makes."""
+        interface = self.interfaces[inference]
+        with tf.device(self.device):
+            arguments = interface.arguments(leaves, micro_batch, step)
+            results = self._inference[inference](*arguments)
+        return results[: len(interface.leaves.makes)]

@@ -14,12 +14,17 @@ import tensorflow as tf
 
 from lingpipe.base.spec import Spec
 from lingpipe.pipeline.inference import Inference
+from lingpipe.pipeline.routes import StageLeaves, StageRoutes, demand_for, find_routes
 from lingpipe.pipeline.signature import check_entries, widen_signature
 from lingpipe.pipeline.stage import Stage
 
 
 class StageTraces:
-    """What has been traced of the stages of one pipeline."""
+    """What has been traced of the stages of one pipeline.
+
+    Attributes:
+      routes: kind of pass -> what each stage sends and receives; None stands for training.
+    """
 
     def __init__(
         self,
@@ -40,7 +45,7 @@ class StageTraces:
         self._typical = {
             name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in micro_batch.items()
         }
-        self._traced: set[Inference | None] = set()
+        self.routes: dict[Inference | None, tuple[StageRoutes, ...]] = {}
 
     def cover(self, entries: Mapping[str, np.ndarray], inference: Inference | None = None) -> None:
         """Traces what a micro-batch asks for, unless that has been done.
@@ -59,22 +64,38 @@ class StageTraces:
         widened = widen_signature(self._signature, {key: entries[key] for key in read})
         if widened != self._signature:
             self._signature = widened
-            self._traced.clear()
-        if inference in self._traced:
-            return
-        if inference is None:
+            self.routes.clear()
+        if inference not in self.routes:
             seen = {key: tf.TensorSpec(a.shape, tf.as_dtype(a.dtype)) for key, a in entries.items()}
-            self._trace_training({**seen, **self._typical})
-        else:
-            outputs: Any = ()
-            for stage in self._stages:
-                outputs = stage.trace_inference(inference, outputs, self._signature)
-        self._traced.add(inference)
+            self.routes[inference] = self._trace(inference, {**seen, **self._typical})
 
-    def _trace_training(self, typical: Mapping[str, tf.TensorSpec]) -> None:
-        """Traces forward and backward passes, from the first stage to the last."""
-        outputs: Any = ()
-        typical_outputs: Any = ()
-        for stage in self._stages:
-            outputs = stage.trace_training(outputs, self._signature, (typical_outputs, typical))
-            typical_outputs = stage.typical_outputs
+    def _trace(
+        self, inference: Inference | None, typical: Mapping[str, tf.TensorSpec]
+    ) -> tuple[StageRoutes, ...]:
+        """Traces one kind of pass of every stage and finds its routes.
+
+        From the first stage to the last each is told which gradients the stages before it take, but
+        not yet which of its outputs are read. A stage that makes a leaf in vain is traced once
+        more, from the last to the first: it may then read less of the stages before it. That is
+        rare; as a rule each stage is traced once.
+        """
+        leaves: list[StageLeaves] = []
+        inputs: list[Any] = [()]
+        typical_inputs: list[Any] = [()]
+
+        def trace(index: int) -> Any:
+            stage, demand = self._stages[index], demand_for(leaves, index)
+            if inference is None:
+                known = (typical_inputs[index], typical)
+                return stage.trace_training(inputs[index], self._signature, known, demand)
+            return stage.trace_inference(inference, inputs[index], self._signature, demand)
+
+        for index, stage in enumerate(self._stages):
+            inputs.append(trace(index))
+            typical_inputs.append(stage.typical_outputs)
+            leaves.append(stage.interfaces[inference].leaves)
+        for index in reversed(range(len(leaves) - 1)):
+            if demand_for(leaves, index).is_less_than(leaves[index]):
+                trace(index)
+                leaves[index] = self._stages[index].interfaces[inference].leaves
+        return find_routes(leaves)

@@ -29,8 +29,9 @@ class Cut:
 
     def forward(self, *inputs: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Flat outputs, and what to keep."""
-        results = self.graph.forward(*inputs, *self.step_constants)
-        kept = [inputs[i] for i in self.graph.kept_inputs]
+        read = [inputs[i] for i in self.graph.read_inputs]
+        results = self.graph.forward(*read, *self.step_constants)
+        kept = [read[i] for i in self.graph.kept_inputs]
         count = self.graph.num_outputs
         return results[:count], [*results[count:], *kept]
 

@@ -28,7 +28,9 @@ from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import PipelineError
 from lingpipe.pipeline.executor import Executor
+from lingpipe.pipeline.interface import Interface
 from lingpipe.pipeline.micro_batch import MicroBatch
+from lingpipe.pipeline.routes import StageLeaves, find_routes
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.schedules import gpipe, one_forward_one_backward, zb_h1
 from tests.pipeline.small_models import (
@@ -395,6 +397,10 @@ class FakeStage:
         self.live_at_weight: list[int] = []
         self.before: FakeStage | None = None
         self.fails_at = fails_at
+        inputs = (0,) if index else ()
+        outputs = {"loss": tf.TensorSpec([])}
+        leaves = StageLeaves((None,), reads=inputs, makes=(0,), gives=inputs, takes=(0,))
+        self.interfaces = {None: Interface(outputs, leaves, (), ())}
 
     def start_step(self) -> None:
         """Has no weights to prepare."""
@@ -402,12 +408,12 @@ class FakeStage:
     def end_step(self) -> None:
         """Has nothing to free."""
 
-    def forward(self, inputs: Any, micro_batch: Any, step: int) -> tuple[Any, list]:
-        del inputs, step
+    def forward(self, leaves: Any, micro_batch: Any, step: int) -> tuple[Any, list]:
+        del leaves, step
         sent, kept = Thing(), Thing()
         self.sent.append(weakref.ref(sent))
         self.kept.append(weakref.ref(kept))
-        return {"loss": tf.constant(1.0)} if self.is_last else sent, [kept]
+        return [tf.constant(1.0) if self.is_last else sent], [kept]
 
     def backward(self, kept: list, gradients: list) -> list:
         del kept, gradients
@@ -441,12 +447,14 @@ def fake_stages(num_stages: int, fails_at: int | None = None) -> list[Any]:
 
 
 MICRO_BATCHES = [MicroBatch(m, {}) for m in range(6)]
+# Of three stages in a chain, each of which reads and makes one leaf.
+ROUTES = find_routes([stage.interfaces[None].leaves for stage in fake_stages(3)])
 
 
 def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
     _, middle, last = stages = fake_stages(3)
     executor = Executor(stages, range(3))
-    executor.train(gpipe(3, 6), MICRO_BATCHES, 1)
+    executor.train(gpipe(3, 6), ROUTES, MICRO_BATCHES, 1)
     # When the middle stage goes backward it has received all of the first one's tensors, and holds
     # none: not even the last, while it waits for the gradient. (The function at work here has the
     # one that it was given.)
@@ -461,7 +469,7 @@ def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
 def test_what_weights_need_is_held_from_the_first_to_the_second_part_of_a_backward_pass() -> None:
     _, middle, last = stages = fake_stages(3)
     executor = Executor(stages, range(3))
-    executor.train(zb_h1(3, 6), MICRO_BATCHES, 1)
+    executor.train(zb_h1(3, 6), ROUTES, MICRO_BATCHES, 1)
     # Besides the one at work, the middle stage holds one after its I and one before it; the last
     # stage, two micro-batches behind with its W, two after their I.
     assert middle.live_at_weight == [2, 2, 2, 2, 1, 0]
@@ -479,7 +487,7 @@ def test_a_failed_step_holds_nothing_once_it_is_handled(rule: Callable[..., Sche
     gc.disable()
     try:
         with contextlib.suppress(PipelineError):
-            executor.train(rule(3, 6), MICRO_BATCHES, 1)
+            executor.train(rule(3, 6), ROUTES, MICRO_BATCHES, 1)
         assert sum(len(stage.kept) for stage in stages) >= 9
         for stage in stages:
             assert stage.live("sent") == stage.live("kept") == 0

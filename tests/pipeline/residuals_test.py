@@ -48,9 +48,9 @@ def run(stage: Stage, rows: int = ROWS, *, split: bool = False) -> tuple[list[np
     """Outputs, input gradients and accumulators of one micro-batch, and the bytes it kept."""
     dtype = tf.nest.flatten(stage.typical_outputs or [tf.TensorSpec([], tf.float32)])[0].dtype
     numbers = np.random.default_rng(0)
-    inputs = {"x": tf.cast(numbers.normal(size=(rows, TIME, DIM)), dtype)}
+    inputs = [tf.cast(numbers.normal(size=(rows, TIME, DIM)), dtype)]
     ends = [tf.cast(numbers.normal(size=(rows, TIME, DIM)), dtype)]
-    outputs, kept = stage.forward(inputs, MicroBatch(0, {}), step=1)
+    made, kept = stage.forward(inputs, MicroBatch(0, {}), step=1)
     size = sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in kept)
     if split:
         gradients, rest = stage.backward_input(kept, ends)
@@ -58,7 +58,7 @@ def run(stage: Stage, rows: int = ROWS, *, split: bool = False) -> tuple[list[np
     else:
         gradients = stage.backward(kept, ends)
     sums = [stage.accumulators[path] for path in sorted(stage.accumulators)]
-    return [np.asarray(t) for t in [outputs["x"], *gradients, *sums]], size
+    return [np.asarray(t) for t in [*made, *gradients, *sums]], size
 
 
 @functools.cache

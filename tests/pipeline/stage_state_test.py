@@ -171,7 +171,7 @@ def test_a_batch_norm_keeps_one_tensor_of_the_size_of_its_inputs() -> None:
     cells = {"source": Source.Params(), "norm": Norm.Params(), "loss": SquareLoss.Params()}
     pipeline, batch = make_pipeline(cells, 3), dense_batch(7)
     pipeline.train_step(batch)
-    _, kept = pipeline.stages[1].forward(tf.constant(batch["x"]), MicroBatch(0, {}), 1)
+    _, kept = pipeline.stages[1].forward([tf.constant(batch["x"])], MicroBatch(0, {}), 1)
     assert [tensor.shape for tensor in kept if tensor.shape.rank == 2] == [(7, 4)]
     pipeline.close()
 
