@@ -262,6 +262,11 @@ class Stage:
 
     # ---------------------------------------------------------------- running
 
+    @property
+    def has_step_constants(self) -> bool:
+        """Whether `start_step` has anything to compute; known once training is traced."""
+        return self._training.step_constants is not None
+
     def start_step(self) -> None:
         """Computes from weights alone what is the same for all micro-batches of a step."""
         function = self._training.step_constants
