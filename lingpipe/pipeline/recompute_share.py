@@ -1,9 +1,9 @@
 """How much of a stage's backward pass computes activations again.
 
-The backward pass is one call, so that its recomputation cannot be seen from outside. It is measured
-as a difference: the stage and its twin, which has equal cells on the same device but keeps
-everything, run both passes on the same inputs, by turns, alone. What the stage's backward pass takes
-longer is recomputation. As a share it holds for steps in which all devices are busy, too.
+The backward pass is one call, so its recomputation cannot be seen from outside. It is measured as a
+difference: the stage and its twin, which has equal cells on the same device but keeps everything,
+run both passes on the same inputs, by turns, alone. What the stage's backward pass takes longer is
+recomputation. Taken as a share, it holds for steps in which all devices are busy, too.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def measure_recompute_shares(
 
 
 def _twin(stage: Stage, schedule: Schedule, compute_dtype: tf.DType) -> Stage:
-    """A stage of equal cells on the same device that keeps all; what its weights are is no matter."""
+    """A stage of equal cells on the same device that keeps all; its weights may be any."""
     return Stage(
         stage.index,
         {name: cell.params for name, cell in stage.cells.items()},

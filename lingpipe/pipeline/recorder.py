@@ -1,9 +1,9 @@
 """Records what every device does in one training step, and when.
 
-For the length of a step the executor walks stages that stand before the real ones and time their
-calls. An accelerator returns from a call before it has done the work, so each call waits for its
-device before its end is noted; and what it needs is brought to the device first, so that the time of
-that is known apart from the computation. Steps that are not recorded run none of this.
+For the length of a step the executor walks stand-ins for the stages, which time their calls. An
+accelerator returns from a call before it has done the work, so each call waits for its device
+before its end is noted. What a call needs is brought to the device first, so that the time of that
+is known apart from the computation. Steps that are not recorded run none of this.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class StepRecorder:
 
 
 def wait_for_device(device: str) -> None:
-    """Waits until a device has done all that it has been given; other devices are not waited for."""
+    """Waits until a device has done all that it was given; other devices are not waited for."""
     with tf.device(device):
         tf.raw_ops.SyncDevice()
 

@@ -1,11 +1,11 @@
 """A recorded step as plain data, and where its time went.
 
-A step of T seconds on D devices is D * T device-seconds. `split_step` divides them into the parts of
-GPipe's table of overheads (Huang et al. 2019, "Performance Overhead Breakdown"), and transfer:
+A step of T seconds on D devices is D * T device-seconds. `split_step` divides them into the parts
+of GPipe's breakdown of its overhead (Huang et al. 2019), and transfer:
 
-    device 0  F0 F1 .  .  .  B0 B0 B1 B1 | update      busy: in F and B
-    device 1  .  F0 F1 B0 B1 .  .  .  .  | update
-              <----- the passes P -----> <- T - P ->
+    device 0  F0 F1 .  .  B0 B0 B1 B1 | update      b(0) = 6
+    device 1  .  F0 B0 B0 F1 B1 .  .  | update      b(1) = 5
+              <--- the passes: P ---->  <- T - P ->
 
 With b(d) the time that device d is busy with actions, and b the largest of them:
 
@@ -194,7 +194,7 @@ def chrome_trace(step: RecordedStep, split: Split) -> dict[str, Any]:
     for device, name in enumerate(step.devices):
         events.append(_named(device, "thread_name", f"device {device}: {name}"))
     for span in sorted(step.spans, key=lambda span: (span.device, span.start)):
-        event = {
+        event: dict[str, Any] = {
             "name": span.name,
             "cat": span.phase,
             "ph": "X",

@@ -23,6 +23,7 @@ from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.plan import format_plan
 from lingpipe.pipeline.recompute_share import measure_recompute_shares
 from lingpipe.pipeline.recorder import Recording
+from lingpipe.pipeline.schedules import make_schedule
 from lingpipe.pipeline.timeline import (
     RecordedStep,
     Split,
@@ -30,7 +31,6 @@ from lingpipe.pipeline.timeline import (
     format_split,
     split_step,
 )
-from lingpipe.pipeline.schedules import make_schedule
 from lingpipe.runtime.measured_costs import measured_costs
 from lingpipe.runtime.parts import build_pipeline, build_task, check_pipeline
 from lingpipe.runtime.progress import Progress
