@@ -63,6 +63,7 @@ PURE = (
     "lingpipe.pipeline.schedule",
     "lingpipe.pipeline.schedules",
     "lingpipe.pipeline.simulate",
+    "lingpipe.pipeline.timeline",
     "lingpipe.task.decode_options",
     "lingpipe.task.model_params",
     "lingpipe.bin.parser",

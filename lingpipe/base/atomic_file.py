@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ def atomic_output(path: Path) -> Iterator[Output]:
     Raises:
       WriteError: the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         with output_to(temporary, name=path) as output:
             yield output
@@ -41,3 +42,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_output(path) as output:
         output.write(data)
+
+
+def check_can_be_written(path: Path) -> None:
+    """Finds out that a file cannot be written before there is anything to write.
+
+    Raises:
+      WriteError: its folder is not there or takes no file, or the path is a folder.
+    """
+    temporary = _temporary(path)
+    with naming_write_errors(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        temporary.touch()
+        temporary.unlink()
+
+
+def _temporary(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -22,7 +22,8 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for add in (_add_train, _add_evaluate, _add_decode, _add_params, _add_plan):
+    every = (_add_train, _add_evaluate, _add_decode, _add_params, _add_plan, _add_timeline)
+    for add in every:
         add(verbs)
     return parser
 
@@ -131,6 +132,21 @@ def _add_plan(verbs: argparse._SubParsersAction) -> None:
         help="memory of one device, such as 16GiB: cut to fit it, or tell why nothing does",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _add_timeline(verbs: argparse._SubParsersAction) -> None:
+    text = "Record a training step on the devices, and show where its time goes."
+    parser = _verb(verbs, "timeline", text)
+    _add_model_flags(parser)
+    parser.add_argument(
+        "--output",
+        type=_path,
+        action="append",
+        required=True,
+        metavar="FILE.png|FILE.json",
+        dest="outputs",
+        help="a picture, or a trace for chrome://tracing and Perfetto; may be given again",
+    )
 
 
 def _folder(text: str) -> str:

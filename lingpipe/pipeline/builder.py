@@ -39,6 +39,7 @@ from lingpipe.pipeline.micro_batch import BatchError, MicroBatch, split_batch
 from lingpipe.pipeline.plan import PartitionCosts, Plan, make_plan
 from lingpipe.pipeline.plan_params import memory_settings, plan_faults
 from lingpipe.pipeline.profile import measure_cells
+from lingpipe.pipeline.recorder import Recording, StepRecorder
 from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_device_fault
@@ -229,6 +230,24 @@ class Pipeline(Parameterized):
         if not self.loss_scale or not math.isfinite(result.loss) or math.isfinite(result.grad_norm):
             return None
         return self._learner.loss_scale.after_overflow(self.loss_scale)
+
+    def record_step(self, batch: Mapping[str, np.ndarray]) -> tuple[StepResult, Recording]:
+        """A training step like any other, and what each device did in it, and when.
+
+        Every call waits for its device, which costs some time. What the first step of a batch's
+        shape traces would be recorded as a wait: train on such a batch before.
+
+        Raises:
+          what `train_step` raises.
+        """
+        mirrors, schedule = self._mirrors, self._schedule(self.params.num_micro_batches)
+        recorder = StepRecorder(self.stages, schedule.placement)
+        self._mirrors = [recorder.watch_mirror(mirror) for mirror in mirrors]
+        try:
+            with self._executor.recorded_by(recorder):
+                return self.train_step(batch), recorder.recording()
+        finally:
+            self._mirrors = mirrors
 
     def evaluate_step(self, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The last cell's sums over a batch, without dropout and without an update.

@@ -14,8 +14,9 @@ chains, so that they have run whenever the nearer one has. Where nothing goes, n
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -24,6 +25,7 @@ from lingpipe.pipeline.errors import naming
 from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.mailboxes import Mailboxes, Parcel, Stopped
 from lingpipe.pipeline.micro_batch import MicroBatch
+from lingpipe.pipeline.recorder import StepRecorder
 from lingpipe.pipeline.routes import Goods, StageRoutes
 from lingpipe.pipeline.schedule import Action, Phase, Schedule
 from lingpipe.pipeline.stage import Stage
@@ -56,6 +58,7 @@ class Executor:
         # Hands out the work. Only the main thread is interrupted, so that none of this thread's
         # calls reaches some devices and others not.
         self._coordinator = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="pipeline")
+        self._recorder: StepRecorder | None = None
 
     def train(
         self,
@@ -115,6 +118,8 @@ class Executor:
         Raises:
           PipelineError: a call failed; of several, that of the first stage.
         """
+        if self._recorder:
+            function = self._recorder.watch_call(function, doing)
         futures = self._together(
             lambda: [
                 self._pools[device].submit(function, stage)
@@ -126,6 +131,17 @@ class Executor:
             with naming(stage, doing):
                 results.append(future.result())
         return results
+
+    @contextlib.contextmanager
+    def recorded_by(self, recorder: StepRecorder) -> Iterator[None]:
+        """Lets a recorder note what the devices do until the block ends."""
+        stages = self._stages
+        self._stages = [recorder.watch_stage(stage) for stage in stages]
+        self._recorder = recorder
+        try:
+            yield
+        finally:
+            self._stages, self._recorder = stages, None
 
     def close(self) -> None:
         """Ends the threads; the executor cannot be used afterwards."""

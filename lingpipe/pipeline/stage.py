@@ -284,6 +284,11 @@ class Stage:
 
     # ---------------------------------------------------------------- running
 
+    @property
+    def has_step_constants(self) -> bool:
+        """Whether `start_step` has anything to compute; known once training is traced."""
+        return self._training.step_constants is not None
+
     def start_step(self) -> None:
         """Computes from weights alone what is the same for all micro-batches of a step."""
         function = self._training.step_constants
@@ -332,7 +337,8 @@ class Stage:
             gradients = [tf.identity(gradient) for gradient in output_gradients]
             results = self._training.backward(*kept, *gradients, *self._step_constants)
         *input_gradients, done = results
-        self._check_recomputed(done)
+        if self._check:
+            self._check.raise_if_impure(done)
         return input_gradients
 
     def backward_input(
@@ -364,16 +370,8 @@ class Stage:
         if part:
             with tf.device(self.device):
                 (done,) = part.function(*kept)
-            self._check_recomputed(done)
-
-    def _check_recomputed(self, done: tf.Tensor) -> None:
-        """Compares what was computed again, if that is asked for.
-
-        Raises:
-          ImpureCellError: a cell gave other outputs.
-        """
-        if self._check:
-            self._check.raise_if_impure(done)
+            if self._check:
+                self._check.raise_if_impure(done)
 
     def run_on_nan(self) -> None:
         """Runs the forward pass on numbers that are none, and forgets what it returns.

@@ -139,7 +139,7 @@ def test_help_needs_no_tensorflow_and_lists_every_verb() -> None:
     )
     done = run([sys.executable, "-c", program], Path.cwd())
     assert done.returncode == 0
-    for verb in ("train", "evaluate", "decode", "params", "plan"):
+    for verb in ("train", "evaluate", "decode", "params", "plan", "timeline"):
         assert f"\n    {verb} " in done.stdout
 
 

@@ -62,13 +62,14 @@ def test_scores_are_of_the_test_split_unless_asked_otherwise() -> None:
         (["decode", "--logdir=run", "--to=fr", "--length_penalty=inf"], "'inf' must be a number"),
         (["params"], "one of the arguments --model --list --knobs --diff is required"),
         (["params", "--list", "--model=m"], "not allowed with argument --list"),
+        (["timeline", "--model=m"], "required: --output"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(capsys: Capture, arguments: list[str], words: str) -> None:
     assert words in refused(capsys, *arguments)
 
 
-@pytest.mark.parametrize("verb", ["train", "evaluate", "decode", "params", "plan"])
+@pytest.mark.parametrize("verb", ["train", "evaluate", "decode", "params", "plan", "timeline"])
 def test_every_verb_has_a_help_text_that_names_each_flag(capsys: Capture, verb: str) -> None:
     with pytest.raises(SystemExit) as end:
         build_parser().parse_args([verb, "--help"])
@@ -80,7 +81,7 @@ def test_every_verb_has_a_help_text_that_names_each_flag(capsys: Capture, verb: 
         assert len(text.split(f"\n  {flag}")[1].split("\n  --")[0].split()) > 2, flag
 
 
-@pytest.mark.parametrize("verb", ["train", "params", "plan"])
+@pytest.mark.parametrize("verb", ["train", "params", "plan", "timeline"])
 def test_the_help_says_which_of_two_values_wins(capsys: Capture, verb: str) -> None:
     with pytest.raises(SystemExit):
         build_parser().parse_args([verb, "--help"])
