@@ -24,6 +24,8 @@ class Cost:
         are another layer's outputs.
       working_bytes: bytes that come on top, for a moment, where the backward pass needs most:
         gradients of values and of weights. None where that is not known.
+      waiting_bytes: bytes of the gradients of which those of weights are made; a processor may
+        leave all these for the end of the pass. None where that is not known.
       passed_bytes: bytes of those outputs that are inputs, handed on as they are.
     """
 
@@ -31,16 +33,19 @@ class Cost:
     outputs: Specs
     activation_bytes: int
     working_bytes: int | None = None
+    waiting_bytes: int | None = None
     passed_bytes: int = 0
 
 
 def total_cost(*costs: Cost, outputs: Specs, passed_bytes: int = 0) -> Cost:
     """Cost of layers that run one after another (or side by side) and together give `outputs`."""
     working = [cost.working_bytes for cost in costs if cost.working_bytes is not None]
+    waiting = [cost.waiting_bytes for cost in costs if cost.waiting_bytes is not None]
     return Cost(
         flops=sum(cost.flops for cost in costs),
         outputs=outputs,
         activation_bytes=sum(cost.activation_bytes for cost in costs),
         working_bytes=max(working, default=None),
+        waiting_bytes=sum(waiting) if waiting else None,
         passed_bytes=passed_bytes,
     )

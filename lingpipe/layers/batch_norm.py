@@ -69,7 +69,8 @@ class BatchNorm(StatefulLayer):
 
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             normalised = 4 * inputs.elements  # Kept for the backward pass, in float32.
-            return Cost(8 * inputs.elements, inputs, normalised + inputs.bytes, 3 * normalised)
+            kept, working = normalised + inputs.bytes, 3 * normalised
+            return Cost(8 * inputs.elements, inputs, kept, working, waiting_bytes=0)
 
     params: Params
     scale: tf.Variable

@@ -43,11 +43,11 @@ class Dropout(Layer):
 
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             if not self.rate:
-                return Cost(0, inputs, 0, 0)
+                return Cost(0, inputs, 0, working_bytes=0, waiting_bytes=0)
             mask_bytes = inputs.elements
             # At work: both gradients, and the factors made of the mask.
             kept, working = mask_bytes + inputs.bytes, 3 * inputs.bytes
-            return Cost(4 * inputs.elements, inputs, kept, working)
+            return Cost(4 * inputs.elements, inputs, kept, working, waiting_bytes=0)
 
     params: Params
 

@@ -42,7 +42,7 @@ class Embedding(Layer):
             outputs = Spec((*inputs.shape, self.model_dim))
             flops = outputs.elements if self.scale_by_sqrt_dim else 0
             # The gradient of the table is that of the rows that were read.
-            return Cost(flops, outputs, outputs.bytes, 2 * outputs.bytes)
+            return Cost(flops, outputs, outputs.bytes, 2 * outputs.bytes, outputs.bytes)
 
     params: Params
     table: tf.Variable

@@ -5,6 +5,7 @@ Source: Vaswani et al. 2017, section 3.3.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
@@ -52,7 +53,7 @@ class FeedForward(Layer):
             hidden = product.outputs
             # The product itself is not kept: the derivative needs what the activation made of it.
             flops = product.flops + hidden.elements
-            activated = Cost(flops, hidden, hidden.bytes, product.working_bytes)
+            activated = dataclasses.replace(product, flops=flops)
             dropped = children["hidden_dropout"].cost(hidden)
             output = children["output"].cost(hidden)
             return total_cost(activated, dropped, output, outputs=output.outputs)

@@ -49,7 +49,7 @@ class Linear(Layer):
             flops = 2 * inputs.elements * self.output_dim + bias
             # Gradients of both ends and, in float32, of the kernel.
             working = inputs.bytes + outputs.bytes + 4 * self.input_dim * self.output_dim
-            return Cost(flops, outputs, outputs.bytes, working)
+            return Cost(flops, outputs, outputs.bytes, working, waiting_bytes=outputs.bytes)
 
     params: Params
     kernel: tf.Variable

@@ -37,7 +37,7 @@ class SinusoidalPosition(Layer):
                 )
 
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
-            return Cost(inputs.elements, inputs, inputs.bytes, inputs.bytes)
+            return Cost(inputs.elements, inputs, inputs.bytes, inputs.bytes, waiting_bytes=0)
 
     params: Params
 

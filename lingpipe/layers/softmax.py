@@ -62,7 +62,7 @@ class Softmax(Layer):
             # The logits' gradient, twice while it is made, or the table's; and the inputs'.
             table = 4 * self.model_dim * self.vocabulary_size
             working = inputs.bytes + outputs.bytes + max(outputs.bytes, table)
-            return Cost(flops, outputs, kept, working)
+            return Cost(flops, outputs, kept, working, waiting_bytes=outputs.bytes)
 
     params: Params
     table: tf.Variable

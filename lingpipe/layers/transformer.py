@@ -83,7 +83,7 @@ class ResidualLayer(Layer):
             dropout = children["residual_dropout"].cost(target, batch)
             mask_bytes = target.elements if self.dropout else 0
             # A sum is kept only where the layer ends; after post-norm a norm's outputs stand there.
-            flops = working = 0
+            flops = working = waiting = 0
             kept = target.bytes if self.norm_position is NormPosition.pre else 0
             for name, read in inputs.items():
                 norm = children[f"{name}_norm"].cost(target, batch)
@@ -93,8 +93,9 @@ class ResidualLayer(Layer):
                 kept += norm.activation_bytes + branch.activation_bytes - target.bytes + mask_bytes
                 parts = (norm.working_bytes, branch.working_bytes, dropout.working_bytes)
                 working = max(working, *(part or 0 for part in parts))
+                waiting += branch.waiting_bytes or 0
             # What goes past a branch waits for it.
-            return Cost(flops, target, kept, working + target.bytes)
+            return Cost(flops, target, kept, working + target.bytes, waiting)
 
     params: Params
     attention_norm: LayerNorm

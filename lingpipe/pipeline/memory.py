@@ -6,7 +6,7 @@ A stage of cells holds three kinds of bytes:
     kept        between the forward and the backward pass of a micro-batch, as many times as the
                 schedule lets micro-batches wait
     working     on top while one micro-batch is in its backward pass: what is computed again, and
-                gradients
+                gradients; or, when all are over, while weights are updated
 
 With L layers on K stages, a mini-batch of N examples in M micro-batches and `remat=stage` that is
 GPipe's O(N + L/K * N/M): boundary tensors of the whole mini-batch, and all activations of one
@@ -99,9 +99,20 @@ class CellMemory:
         return self.input_bytes + self.output_bytes + self._greatest_gradient
 
     @property
+    def waiting_bytes(self) -> int:
+        """Gradients that may wait for the end of the pass; an estimate, likewise."""
+        known = self.cost.waiting_bytes
+        return self.output_bytes if known is None else known
+
+    @property
     def working_bytes_again(self) -> int:
         """The same where `tf.recompute_grad` computes it again: no gradient is sparse then."""
         return max(self.working_bytes, self._greatest_gradient)
+
+    @property
+    def updating_bytes(self) -> int:
+        """On top of its weights while two of them are updated."""
+        return 2 * self._greatest_gradient
 
     @property
     def _greatest_gradient(self) -> int:
@@ -118,6 +129,7 @@ class StageMemory:
       kept_bytes: what each of those keeps.
       full_bytes: what each would keep if nothing were computed again.
       working_bytes: on top while one is in its backward pass.
+      updating_bytes: on top of `fixed_bytes` while weights are updated.
     """
 
     fixed_bytes: int
@@ -125,11 +137,13 @@ class StageMemory:
     kept_bytes: int
     full_bytes: int
     working_bytes: int
+    updating_bytes: int = 0
 
     @property
     def peak_bytes(self) -> int:
         """The most that the stage holds at a time."""
-        return self.fixed_bytes + self.live_micro_batches * self.kept_bytes + self.working_bytes
+        passes = self.live_micro_batches * self.kept_bytes + self.working_bytes
+        return self.fixed_bytes + max(passes, self.updating_bytes)
 
     def kept_limit(self, device_memory: int) -> int:
         """The most that a micro-batch may keep for the peak to be within `device_memory` bytes."""
@@ -187,10 +201,13 @@ def stage_memory(
 
     def keeping(kept: int, working: int) -> StageMemory:
         boundary = 0 if keeps_all else cells[-1].output_bytes  # Its gradient is given.
-        return StageMemory(fixed_bytes, live_micro_batches, kept, full, working + boundary)
+        working += boundary
+        return StageMemory(fixed_bytes, live_micro_batches, kept, full, working, updating)
 
     full = _kept_of_all(cells)
-    all_kept = keeping(full, max(cell.working_bytes for cell in cells))
+    updating = max(cell.updating_bytes for cell in cells)
+    waiting = sum(cell.waiting_bytes for cell in cells)
+    all_kept = keeping(full, max(waiting, *(cell.working_bytes for cell in cells)))
     again = cells[1:] if _is_first(cells) else cells
     if keeps_all or remat == _KEEP_ALL or not again:
         return all_kept
@@ -202,7 +219,8 @@ def stage_memory(
     boundary = _kept_of_boundary(cells)
     if remat == _KEEP_BOUNDARY:
         recomputed = sum(cell.kept_bytes for cell in again)
-        return keeping(boundary, recomputed + max(cell.working_bytes_again for cell in again))
+        working = max(waiting, *(cell.working_bytes_again for cell in again))
+        return keeping(boundary, recomputed + working)
     if device_memory is None or all_kept.peak_bytes <= device_memory:
         return all_kept
     least = keeping(min(boundary, full), one_again)
@@ -227,7 +245,7 @@ def device_peaks(schedule: Schedule, stages: Sequence[StageMemory]) -> tuple[int
             peak = max(peak, kept + stage.working_bytes)
             if action.phase in (Phase.backward, Phase.backward_weight):
                 kept -= stage.kept_bytes
-        peaks.append(fixed + peak)
+        peaks.append(fixed + max(peak, *(stage.updating_bytes for stage in own)))
     return tuple(peaks)
 
 

@@ -238,16 +238,20 @@ def _alone(
     cell: CellMemory, fixed: int, live: int, settings: MemorySettings, *, keeps_all: bool
 ) -> tuple[int, int, int]:
     """What a cell adds to a stage: bytes held, bytes while it works, bytes that count once."""
-    passed = live * cell.cost.passed_bytes
+    kept, waiting, boundary = cell.kept_bytes, cell.waiting_bytes, live * cell.input_bytes
+    working, again = cell.working_bytes, cell.working_bytes_again
+    once = 0
     if cell.input_bytes == 0:  # The first cell: it always keeps all.
-        kept = max(cell.kept_bytes, cell.output_bytes)
-        return fixed + live * kept, cell.working_bytes, 0
-    if keeps_all or settings.remat == "none":
-        return fixed + live * cell.kept_bytes, cell.working_bytes, passed
-    boundary = live * cell.input_bytes
-    again = cell.working_bytes_again
-    if settings.remat == "layer":
-        return fixed + boundary, cell.kept_bytes + again, 0
-    if settings.remat == "stage":
-        return fixed + cell.kept_bytes, again, boundary
-    return fixed, cell.kept_bytes + again, boundary
+        fixed += live * max(kept, cell.output_bytes) + waiting
+    elif keeps_all or settings.remat == "none":
+        fixed += live * kept + waiting
+        once = live * cell.cost.passed_bytes
+    elif settings.remat == "layer":
+        fixed += boundary
+        working = kept + again
+    elif settings.remat == "stage":
+        fixed += kept + waiting
+        working, once = again, boundary
+    else:
+        working, once = kept + again, boundary
+    return fixed, max(working, cell.updating_bytes), once

@@ -102,7 +102,7 @@ def test_what_limits_allow_fits_and_the_lightest_cut_is_nearly_so(seed: int) -> 
 
 def test_1f1b_cuts_more_cells_onto_the_stages_that_hold_fewer_micro_batches() -> None:
     """Stage k of 4 holds 4 - k micro-batches of 10 bytes a cell, and each sends a byte."""
-    cell = CellMemory({}, Cost(1, Spec((1,), "bool"), 10, 0), 1)
+    cell = CellMemory({}, Cost(1, Spec((1,), "bool"), 10, 0, 0), 1)
     first = dataclasses.replace(cell, input_bytes=0)
     settings = MemorySettings(
         schedule=ScheduleKind.one_forward_one_backward, num_micro_batches=8, device_memory=130

@@ -33,11 +33,12 @@ def cell(
     sends: int = 8,
     given: int = 8,
     working: int | None = 0,
+    waiting: int | None = 0,
     passed: int = 0,
     weights: int = 0,
 ) -> CellMemory:
     """A cell that sends so many bytes."""
-    cost = Cost(1, Spec((sends,), "bool"), kept, working, passed)
+    cost = Cost(1, Spec((sends,), "bool"), kept, working, waiting, passed)
     return CellMemory({"kernel": FakeWeight(weights)}, cost, given)
 
 
@@ -99,6 +100,19 @@ def test_the_first_cell_of_the_model_is_never_computed_again() -> None:
     assert peak([batch, cells[1]], 3, "stage") == 1000 + 3 * 8 + 100 + 30 + 8
 
 
+def test_gradients_that_wait_for_the_end_of_the_pass_add_up() -> None:
+    cells = [cell(kept=100, working=30, waiting=20), cell(kept=200, working=50, waiting=25)]
+    assert peak(cells, 4, "none") == 1000 + 4 * 300 + 50 + 8  # They are among the 50 here,
+    assert peak(cells * 2, 4, "none") == 1000 + 4 * 600 + 90 + 8  # and not here.
+    assert peak(cells * 2, 4, "stage") == 1000 + 4 * 8 + 600 + 90 + 8
+
+
+def test_the_update_needs_two_gradients_when_all_passes_are_over() -> None:
+    small = cell(kept=100, working=0, weights=10)
+    assert peak([small], 1, "none") == 1000 + 100 + 8
+    assert peak([small, cell(kept=100, weights=50)], 1, "none") == 1000 + 2 * 4 * 50
+
+
 def test_what_cells_hand_on_is_kept_once() -> None:
     """Decoder cells: 8 bytes of the target and 5 of the source, which all of them read."""
     cells = [cell(kept=100, sends=13, given=13, passed=5)] * 3
@@ -108,8 +122,11 @@ def test_what_cells_hand_on_is_kept_once() -> None:
 
 
 def test_a_cell_that_does_not_know_what_it_needs_at_work_gets_an_estimate() -> None:
-    """Gradients of both ends, and of the greatest weight."""
-    assert peak([cell(kept=100, working=None, weights=7)], 1, "none") == 1108 + 8 + 8 + 28
+    """Gradients of both ends and of the greatest weight, or those of all cells' outputs."""
+    unknown = cell(100, working=None, waiting=None)
+    assert peak([unknown] * 3, 1, "none") == 1308 + 3 * 8
+    assert peak([unknown], 1, "none") == 1108 + 8 + 8
+    assert peak([cell(100, working=None, weights=7)], 1, "none") == 1108 + 8 + 8 + 28
     # Computed again, a table that is read by rows has a gradient as large as itself.
     assert peak([cell(kept=100, working=3, weights=7)], 1, "layer") == 1008 + 100 + 28 + 8
 

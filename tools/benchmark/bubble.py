@@ -152,10 +152,13 @@ class StageRuns:
         first = pipeline.stages[0]
         for stage in pipeline.stages:
             stage.start_step()
-        self._boundary, _ = first.forward((), self._micro_batch, 1)
-        self._gradients = [tf.ones_like(x) for x in tf.nest.flatten(self._boundary)]
-        self._ends = [self._gradients, [tf.constant(1.0)]]
-        self._inputs: list[Any] = [(), self._boundary]
+        made, _ = first.forward([], self._micro_batch, 1)
+        leaves = first.interfaces[None].leaves
+        self._ends = [
+            [tf.ones_like(made[leaves.makes.index(i)]) for i in leaves.takes],
+            [tf.constant(1.0)],
+        ]
+        self._inputs: list[Any] = [[], made]
 
     def alone(self) -> list[Costs]:
         """What each stage takes while the other one idles."""
