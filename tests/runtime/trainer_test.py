@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import signal
 import subprocess
@@ -116,6 +117,21 @@ def test_the_plan_file_is_the_table_of_stages(micro_run: Path) -> None:
     assert lines[0].split()[:4] == ["stage", "cells", "device", "weights"]
     assert "source_embedding" in lines[1] and "/CPU:0" in lines[1]
     assert "softmax" in lines[2] and "/CPU:1" in lines[2]
+
+
+def test_the_plan_file_tells_what_was_chosen_to_be_kept(corpus: Path, tmp_path: Path) -> None:
+    """With room for all, and with room for some two thirds."""
+    auto: dict[str, object] = {"pipeline__remat": "auto", "max_steps": 2}
+    lines = {}
+    for name, memory in (("all", "1GiB"), ("some", "850KiB")):
+        changes = {**auto, "pipeline__device_memory": memory}
+        assert main(train_arguments(corpus, tmp_path / name, **changes)) == 0
+        lines[name] = (tmp_path / name / "plan.txt").read_text().splitlines()
+    assert lines["all"][-1].startswith("stage 0 keeps ")
+    assert lines["all"][-1].endswith("0.0% of its forward pass is computed again")
+    share = re.search(r": (\d+\.\d)% of its forward pass is computed again \(", lines["some"][-1])
+    assert share
+    assert 0 < float(share[1]) < 100
 
 
 def test_keep_n_keeps_n_and_the_best(micro_run: Path) -> None:
