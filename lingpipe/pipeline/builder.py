@@ -95,6 +95,7 @@ class Pipeline(Parameterized):
         partition: list[int] | None = None  # Cells of each stage; None balances by cost.
         # By what to balance: analytic (FLOPs), or measured (seconds; each cell is run alone first).
         partition_costs: PartitionCosts = PartitionCosts.analytic
+        jit_compile: bool = False  # XLA compiles every stage, anew for each shape of a micro-batch.
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             for field in ("num_stages", "num_micro_batches"):
@@ -106,6 +107,12 @@ class Pipeline(Parameterized):
                     "partition_costs",
                     f"partition_costs (measured) has no use beside partition ({self.partition}), "
                     "which says where to cut; leave one of them out.",
+                )
+            if self.jit_compile and self.verify_recompute:
+                yield (
+                    "verify_recompute",
+                    "verify_recompute compares bits, and XLA adds up in another order when it "
+                    "computes again; set jit_compile=false to verify.",
                 )
             fault = stages_per_device_fault(self.schedule, self.num_stages, self.stages_per_device)
             if fault:
@@ -163,8 +170,9 @@ class Pipeline(Parameterized):
         self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
         schedule = self._schedule(params.num_micro_batches)
+        keeping, is_compiled = params.keeping(), params.jit_compile
         self.stages = build_stages(
-            self.plan, cells, devices, schedule, params.keeping(), seed, compute_dtype
+            self.plan, cells, devices, schedule, keeping, seed, compute_dtype, is_compiled
         )
         owners = find_owners(self.stages)
         self._mirrors = find_mirrors(self.stages, owners)
@@ -188,6 +196,7 @@ class Pipeline(Parameterized):
             dtypes than before.
           CellError: the last cell does not return what it must.
           PipelineError: a stage failed; no update was applied and the next step may run.
+          CompilationError: XLA cannot compile a stage, and `jit_compile` asks for it.
           NonFiniteError: loss, gradient or the statistics of a layer with state are not finite; no
             update was applied.
         """
@@ -300,7 +309,7 @@ class Pipeline(Parameterized):
         accumulators hold parts of gradients and copies of shared weights may be old.
         """
         micro_batches = split_batch(batch, self.params.num_micro_batches)
-        self._traces.cover(micro_batches[0].entries, inference)
+        self._traces.cover(micro_batches, inference)
         if not self._is_clean:
             self._executor.each(lambda stage: self._stage_learners[stage.index].clear(), "clearing")
             self.copy_shared_weights()
@@ -355,6 +364,7 @@ def _plan(
             seed=seed,
             compute_dtype=compute_dtype,
             remat=params.remat,
+            jit_compile=params.jit_compile,
         )
     return make_plan(
         cells,

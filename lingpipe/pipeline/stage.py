@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from lingpipe.base.layer import Layer, Scope
 from lingpipe.pipeline.cell_calls import CellCalls, check_sums
+from lingpipe.pipeline.compiled import CompiledFunction, compiled_parts
 from lingpipe.pipeline.effects import accumulate_all, with_effects
 from lingpipe.pipeline.errors import naming, refuse_lack_of_room, stage_in_words
 from lingpipe.pipeline.graph_function import GraphFunction, trace
@@ -42,6 +43,7 @@ class Stage:
       accumulators: path -> float32 sum of the gradients of the current mini-batch.
       state: its layers with state, and what they reported in the current mini-batch.
       batch_keys: entries of the batch that its cells read.
+      jit_compile: True if XLA compiles its functions.
       residuals: what was chosen to be kept, if anything is chosen and training has been traced.
     """
 
@@ -56,6 +58,7 @@ class Stage:
         compute_dtype: tf.DType = tf.float32,
         keeping: Keeping | None = None,
         splits_backward: bool = False,
+        jit_compile: bool = False,
     ) -> None:
         """Builds the cells and their accumulators on `device`.
 
@@ -69,6 +72,7 @@ class Stage:
           keeping: what to keep between the passes; None for all.
           splits_backward: True if `backward_input` and `backward_weight` will be called, and not
             `backward`.
+          jit_compile: True if XLA compiles the stage's functions.
         """
         self.index = index
         self.device = device
@@ -81,6 +85,7 @@ class Stage:
         self.residuals: Residuals | None = None
         self.typical_outputs: Any = None
         self._splits_backward = splits_backward
+        self.jit_compile = jit_compile
         with tf.device(device):
             scope = Scope(seed=seed, variables=self.variables)
             self.cells = {name: params.build(scope.child(name)) for name, params in cells.items()}
@@ -140,6 +145,8 @@ class Stage:
             self._training = trace_and_cut(
                 joint, flat, split_backward=self._splits_backward, choose_residuals=chooser
             )
+            if self.jit_compile:
+                self._training = compiled_parts(self._training)
             self.state.trace_update()
         if chooser:
             self.residuals = chooser.chosen
@@ -201,8 +208,9 @@ class Stage:
 
         with tf.device(self.device), naming(self, f"trace of its {inference.value} pass"):
             whole = trace(forward, [*tf.nest.flatten(structure), *_MOMENT])
+            function = CompiledFunction(whole) if self.jit_compile else GraphFunction(whole)
         outputs = whole.structured_outputs
-        self._inference[inference] = (outputs, GraphFunction(whole))
+        self._inference[inference] = (outputs, function)
         return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), outputs)
 
     def _calls(self, *, training: bool) -> CellCalls:

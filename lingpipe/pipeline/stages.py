@@ -25,6 +25,7 @@ def build_stages(
     keeping: Keeping,
     seed: int,
     compute_dtype: tf.DType,
+    jit_compile: bool = False,
 ) -> list[Stage]:
     """The stages of a plan, each on the device that the schedule gives it.
 
@@ -36,6 +37,7 @@ def build_stages(
       keeping: what to keep between the passes, but for the last stage.
       seed: the run's seed.
       compute_dtype: dtype of activations.
+      jit_compile: True if XLA compiles the stages' functions.
     """
     last = len(plan.stages) - 1
     keepings = [keeping] * last + [keeping_of_last(keeping, schedule)]
@@ -53,6 +55,7 @@ def build_stages(
                     compute_dtype=compute_dtype,
                     keeping=keepings[index],
                     splits_backward=index in schedule.split_stages,
+                    jit_compile=jit_compile,
                 )
             )
     return stages

@@ -76,3 +76,13 @@ class Experiment:
         pipeline: Pipeline.Params = Pipeline.Params()
         train: TrainParams = REQUIRED
         cluster: ClusterParams = ClusterParams()
+
+        def inconsistencies(self) -> Iterable[tuple[str, str]]:
+            yield from super().inconsistencies()
+            if self.pipeline.jit_compile and not self.input.has_few_shapes():
+                yield (
+                    "pipeline.jit_compile",
+                    "jit_compile compiles every stage anew for each shape of a batch, and this "
+                    "input's batches come in hundreds; set input.static_shapes=true too. The knob "
+                    "jit_compile of a translation model sets both.",
+                )

@@ -191,6 +191,7 @@ def make_pipeline(
     learner: Learner | None = None,
     micro_batch: Mapping[str, Spec] | None = None,
     verify_recompute: bool = False,
+    jit_compile: bool = False,
     **values: Any,
 ) -> Pipeline:
     """A pipeline on this process's CPU devices; `values` go to the builder."""
@@ -200,6 +201,7 @@ def make_pipeline(
         stages_per_device=stages_per_device,
         partition=partition,
         verify_recompute=verify_recompute,
+        jit_compile=jit_compile,
     )
     params.override("schedule", schedule, text=True)
     params.override("remat", remat, text=True)

@@ -41,7 +41,8 @@ def at(params: Params, path: str) -> object:
         ("warmup_steps", 7, ["learner.schedule.warmup_steps"]),
         ("max_steps", 11, ["train.max_steps"]),
         ("num_stages", 3, ["pipeline.num_stages"]),
-        ("num_micro_batches", 6, ["pipeline.num_micro_batches"]),
+        ("num_micro_batches", 6, ["input.rows_multiple", "pipeline.num_micro_batches"]),
+        ("jit_compile", True, ["input.static_shapes", "pipeline.jit_compile"]),
     ],
 )
 def test_a_knob_fills_its_fields_and_no_other(knob: str, value: object, paths: list[str]) -> None:
