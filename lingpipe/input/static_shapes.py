@@ -1,7 +1,7 @@
 """Batches in few shapes: what XLA, which compiles a model anew for each, can live with.
 
     width    8    16   24   32   48   72   104  152  224  256     the ladder, in multiples of 8
-    rows     512  256  168  128  80   56   36   24   16   16      of a budget of 8,192 tokens
+    rows     512  256  168  128  84   56   36   24   16   16      of a budget of 8,192 tokens
 
 An example belongs to the narrowest width that holds all of its sides, its bucket. A batch holds one
 bucket's examples, has as many rows as the budget gives that width, and every side of it is as wide:

@@ -83,6 +83,7 @@ class Experiment:
                 yield (
                     "pipeline.jit_compile",
                     "jit_compile compiles every stage anew for each shape of a batch, and this "
-                    "input's batches come in hundreds; set input.static_shapes=true too. The knob "
-                    "jit_compile of a translation model sets both.",
+                    "input's batches come in hundreds. Set input.static_shapes=true, and "
+                    f"input.rows_multiple={self.pipeline.num_micro_batches}, the number of "
+                    "micro-batches; the knob jit_compile=true sets all three.",
                 )

@@ -73,8 +73,10 @@ class TranslationKnobs(ModelParams):
                     label_smoothing=self.label_smoothing,
                 )
             ),
+            # Without XLA the order of the data shall not depend on the pipeline.
             input=self.input_params().copy(
-                static_shapes=self.jit_compile, rows_multiple=self.num_micro_batches
+                static_shapes=self.jit_compile,
+                rows_multiple=self.num_micro_batches if self.jit_compile else 1,
             ),
             learner=Learner.Params(
                 optimizer=Adam.Params(beta_2=0.98, epsilon=1e-9),

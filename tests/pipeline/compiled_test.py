@@ -17,6 +17,7 @@ import tensorflow as tf
 from lingpipe.base.context import Context
 from lingpipe.base.layer import Scope
 from lingpipe.hyperparams import ParamsError
+from lingpipe.input.static_shapes import filled
 from lingpipe.layers.dropout import Dropout
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.compiled import MOST_SHAPES, CompiledFunction, CompiledShapes
@@ -161,6 +162,24 @@ def test_what_auto_computes_again_is_compiled_too() -> None:
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     assert sizes[1] < sizes[0]
+
+
+def test_rows_of_zeros_change_nothing() -> None:
+    """An input of static shapes fills batches with them; here a whole micro-batch is of zeros."""
+    found = []
+    for num_rows in (4, 6):
+        pipeline = make_recorder(
+            CELLS,
+            2,
+            3 if num_rows == 6 else 2,
+            micro_batch=TRANSLATION_MICRO_BATCH,
+            signature=translation_signature(),
+        )
+        real = {name: array[:4] for name, array in BATCH.items()}
+        result = pipeline.train_step(filled(real, num_rows, BATCH["source_ids"].shape[1]))
+        pipeline.close()
+        found.append({**gradients_of(pipeline), "sums": np.array(list(result.sums.values()))})
+    assert_equal_arrays(found[1], found[0], rtol=1e-6, atol=0)
 
 
 # ------------------------------------------------------------------ cells that make trouble
