@@ -290,6 +290,20 @@ def test_state_goes_on_from_a_checkpoint_with_any_number_of_stages(tmp_path: Pat
         )
 
 
+def test_compiled_stages_train_as_others_do(corpus: Path, tmp_path: Path) -> None:
+    losses = []
+    changes: dict[str, object] = {"input__static_shapes": True, "input__rows_multiple": 2}
+    changes |= {"train__evaluate_every_steps": 3, "input__length_multiple": 32, "max_steps": 3}
+    for jit_compile in (False, True):
+        logdir = tmp_path / str(jit_compile)
+        changes["pipeline__jit_compile"] = jit_compile
+        assert main(train_arguments(corpus, logdir, **changes)) == 0
+        found = [*rows(logdir / "metrics.jsonl"), *rows(logdir / "eval.jsonl")]
+        assert [row["step"] for row in found] == [1, 2, 3, 3]
+        losses.append([row["loss"] for row in found])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
 def test_a_run_that_is_done_says_so_and_changes_nothing(
     corpus: Path, four_stages: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
