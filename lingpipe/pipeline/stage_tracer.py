@@ -129,7 +129,8 @@ class StageTracer:
         leaves = traced.leaves(flat_inputs, demand, all_new=stage.is_last)
         ends = traced.ends(leaves, demand, only_loss=stage.is_last)
         given = [tf.compat.v1.placeholder(flat[i].dtype, flat[i].shape) for i in ends]
-        cells = calls.made if self._chooses else []
+        # A copy: what the gradient computes again is called again.
+        cells = list(calls.made) if self._chooses else []
         outputs_of_cells = [floating(call.outputs) for call in cells]
         sources = [[flat_inputs[i] for i in watched], stage.trainable, outputs_of_cells]
         of_inputs, of_weights, of_cells = tape.gradient([flat[i] for i in ends], sources, given)
