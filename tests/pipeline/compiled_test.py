@@ -154,10 +154,10 @@ def test_what_auto_computes_again_is_compiled_too() -> None:
         )
         stage.trace_training(tf.TensorSpec([None, 4]), {}, (tf.TensorSpec([6, 4]), {}))
         stage.start_step()
-        output, kept = stage.forward(x, MicroBatch(0, {}), step=1)
+        made, kept = stage.forward([x], MicroBatch(0, {}), step=1)
         gradients = stage.backward(kept, [gradient])
         sums = [stage.accumulators[path] for path in sorted(stage.accumulators)]
-        found.append([np.asarray(t) for t in (output, *gradients, *sums)])
+        found.append([np.asarray(t) for t in (*made, *gradients, *sums)])
         sizes.append(sum(tf.size(tensor) for tensor in kept))
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
