@@ -52,7 +52,8 @@ class CompiledFunction(GraphFunction):
         plain = GraphFunction(concrete)
         num_own = len(concrete.inputs) - len(concrete.captured_inputs)
         self._compiled = tf.function(
-            lambda *inputs: plain(*inputs),
+            # Nothing runs whose results no one asks for; an operation is no result.
+            lambda *inputs: plain(*inputs) if concrete.outputs else [],
             input_signature=[tf.TensorSpec(t.shape, t.dtype) for t in concrete.inputs[:num_own]],
             jit_compile=True,
             autograph=False,

@@ -124,6 +124,12 @@ def test_random_masks_are_equal_to_the_bit() -> None:
     assert 0 < np.count_nonzero(plain) < 60
 
 
+def test_a_part_that_returns_nothing_returns_nothing() -> None:
+    """The forward pass of a stage whose outputs nobody reads."""
+    traced = trace(lambda x: [], [tf.TensorSpec([None])])
+    assert CompiledFunction(traced)(tf.ones([3])) == []
+
+
 def test_the_state_of_layers_and_the_weights_move_alike() -> None:
     found = []
     for jit_compile in (False, True):
