@@ -56,7 +56,8 @@ class Batch:
     """Examples that are trained on or evaluated together.
 
     Attributes:
-        arrays: what the model sees, by name; the first dimension is B throughout.
+        arrays: what the model sees, by name; the first dimension is B throughout, or with static
+            shapes more: then the rows behind the examples are zeros.
         positions: int64 [B], where in the stream (or, in evaluation, in its text) each stands.
         cursor: where this batch stands.
         next_cursor: where the next one stands; a run that saves it goes on from there.

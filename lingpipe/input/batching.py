@@ -6,8 +6,8 @@
 
 Sentences of like lengths share a batch, so little of it is padding. The budget counts what the
 device computes: rows x (padded source length + padded target length), each side padded to its
-longest row, rounded up to a multiple. As a window is made from its number and the seed alone,
-going on from any cursor costs one window.
+longest row, rounded up to a multiple; or all of them to one of a few widths, see static_shapes.py.
+As a window is made from its number and the seed alone, going on from any cursor costs one window.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from lingpipe.errors import UserError
 from lingpipe.input.batch import Batch, Cursor
 from lingpipe.input.permutation import Int64s, key, shuffled
+from lingpipe.input.static_shapes import filled, ladder, plan_buckets, rows_that_fit
 
 
 class BatchingError(UserError, ValueError):
@@ -40,7 +41,11 @@ class Window(Protocol):
     def positions(self) -> Int64s: ...
 
     def collate(self, rows: Int64s, length_multiple: int) -> dict[str, npt.NDArray[Any]]:
-        """The batch of some rows, each side padded to a multiple of `length_multiple`."""
+        """The batch of some rows, each side padded to a multiple of `length_multiple`.
+
+        Dimension 0 of its arrays counts rows and dimension 1, if there is one, tokens; where a row
+        is all zeros there is no example.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +56,9 @@ class Budget:
         tokens_per_batch: most tokens of all sides together, padding counted.
         max_length: most tokens of an example on one side; None for no limit.
         length_multiple: padded lengths are multiples of this.
+        static_shapes: whether batches have few shapes, rows of zeros among them; see
+            static_shapes.py.
+        rows_multiple: with static shapes, rows of a batch are a multiple of this where they can be.
 
     Raises:
         BatchingError: an example of max_length would not fit into a batch.
@@ -59,10 +67,13 @@ class Budget:
     tokens_per_batch: int
     max_length: int | None = None
     length_multiple: int = 1
+    static_shapes: bool = False
+    rows_multiple: int = 1
 
     def __post_init__(self) -> None:
         """Checks the limits against each other."""
-        for name, value in dataclasses.asdict(self).items():
+        for name in ("tokens_per_batch", "max_length", "length_multiple", "rows_multiple"):
+            value = getattr(self, name)
             if value is not None and value < 1:
                 raise BatchingError(f"{name} ({value}) must be at least 1.")
         if self.max_length is not None:
@@ -78,20 +89,47 @@ class Budget:
         """Lengths rounded up to multiples of `length_multiple`."""
         return -(-lengths // self.length_multiple) * self.length_multiple
 
+    def widths(self, lengths: Int64s) -> Int64s:
+        """With static shapes, the bucket of each example: int64 [n, sides] -> int64 [n]."""
+        longest = lengths.max(axis=1)
+        widths = np.array(ladder(int(longest.max()), self.length_multiple, self.max_length))
+        return widths[np.searchsorted(widths, longest)]
+
+    def rows(self, width: int, sides: int) -> int:
+        """With static shapes, the rows of a batch of a bucket."""
+        return rows_that_fit(width, sides, self.tokens_per_batch, self.rows_multiple)
+
+    def padded_shape(self, lengths: Int64s) -> tuple[int, list[int]]:
+        """Rows, and width of each side, of the batch of some examples: int64 [n, sides]."""
+        num_rows, sides = lengths.shape
+        if not self.static_shapes:
+            return num_rows, self.padded(lengths.max(axis=0)).tolist()
+        width = int(self.widths(lengths).max())
+        return max(num_rows, self.rows(width, sides)), [width] * sides
+
+    def padded_tokens(self, lengths: Int64s) -> int:
+        """Tokens of that batch, padding counted."""
+        num_rows, widths = self.padded_shape(lengths)
+        return num_rows * sum(widths)
+
 
 def plan_batches(lengths: Int64s, budget: Budget) -> list[Int64s]:
     """Cuts examples into batches that keep the budget.
 
     Args:
         lengths: int64 [n, sides].
-        budget: its `max_length` plays no part. An example that alone exceeds `tokens_per_batch`
-            makes a batch of its own.
+        budget: its `max_length` leaves nothing out. An example that alone exceeds
+            `tokens_per_batch` makes a batch of its own.
 
     Returns:
         Batches of row numbers, short ones first; every row is in exactly one.
     """
     if not len(lengths):
         return []
+    if budget.static_shapes:
+        sides = lengths.shape[1]
+        order = np.lexsort([*lengths.T[::-1], lengths.max(axis=1)])
+        return plan_buckets(budget.widths(lengths), order, lambda w: budget.rows(w, sides))
     padded = budget.padded(lengths)
     # By the padded length that costs most, then by the other sides; ties stay in stream order.
     order = np.lexsort([*lengths.T[::-1], padded.max(axis=1)])
@@ -187,13 +225,16 @@ def _batches_of(
         rows = plan[number]
         last = number + 1 == len(plan)
         lengths = window.lengths[rows]
-        padded = len(rows) * budget.padded(lengths.max(axis=0))
+        arrays = window.collate(rows, budget.length_multiple)
+        if budget.static_shapes:
+            num_rows, widths = budget.padded_shape(lengths)
+            arrays = filled(arrays, num_rows, widths[0])
         yield Batch(
-            arrays=window.collate(rows, budget.length_multiple),
+            arrays=arrays,
             positions=window.positions[rows],
             cursor=Cursor(cursor.window, number),
             next_cursor=Cursor(cursor.window + last, 0 if last else number + 1),
             tokens=int(lengths.sum()),
-            padded_tokens=int(padded.sum()),
+            padded_tokens=budget.padded_tokens(lengths),
             dropped=dropped if number == 0 else 0,
         )

@@ -16,6 +16,13 @@ class Input(Parameterized):
     class Params(Parameterized.Params):
         """Declares where examples come from and how they are put into batches."""
 
+        def has_few_shapes(self) -> bool:
+            """Whether batches come in few enough shapes to compile a model for each of them.
+
+            So it is taken to be; an input whose batches may have any shape overrides this.
+            """
+            return True
+
     def __init__(self, params: Params, *, vocab_dir: Path, seed: int) -> None:
         """Keeps params.
 

@@ -151,7 +151,10 @@ class SelfAttention(MultiHeadAttention):
 
         def cost(self, inputs: Spec, batch: Mapping[str, Spec] | None = None) -> Cost:
             product = self.projection(3).cost(inputs)
-            return total_cost(product, self.attention_cost(inputs, inputs.shape[1]), outputs=inputs)
+            # The three parts share one buffer, so that the query is kept scaled and as it was.
+            scaled = Cost(0, None, product.outputs.bytes // 3)
+            attention = self.attention_cost(inputs, inputs.shape[1])
+            return total_cost(product, scaled, attention, outputs=inputs)
 
     params: Params
     query_key_value: Linear

@@ -15,7 +15,7 @@ from lingpipe.base.cost import Cost, total_cost
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.hyperparams import REQUIRED
-from lingpipe.layers.activation import Activation, activate
+from lingpipe.layers.activation import Activation, activate, tensors_kept
 from lingpipe.layers.checks import check_positive, check_rate, check_size
 from lingpipe.layers.dropout import Dropout
 from lingpipe.layers.linear import Linear
@@ -51,9 +51,12 @@ class FeedForward(Layer):
             children = self.children()
             product = children["hidden"].cost(inputs)
             hidden = product.outputs
-            # The product itself is not kept: the derivative needs what the activation made of it.
-            flops = product.flops + hidden.elements
-            activated = dataclasses.replace(product, flops=flops)
+            kept = tensors_kept(self.activation, outputs_are_read=not self.dropout)
+            activated = dataclasses.replace(
+                product,
+                flops=product.flops + hidden.elements,
+                activation_bytes=kept * hidden.bytes,
+            )
             dropped = children["hidden_dropout"].cost(hidden)
             output = children["output"].cost(hidden)
             return total_cost(activated, dropped, output, outputs=output.outputs)

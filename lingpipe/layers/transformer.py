@@ -82,9 +82,9 @@ class ResidualLayer(Layer):
             children = self.children()
             dropout = children["residual_dropout"].cost(target, batch)
             mask_bytes = target.elements if self.dropout else 0
-            # A sum is kept only where the layer ends; after post-norm a norm's outputs stand there.
+            # A sum is not kept: what follows it is a norm, which keeps what it makes of it.
             flops = working = waiting = 0
-            kept = target.bytes if self.norm_position is NormPosition.pre else 0
+            kept = 0
             for name, read in inputs.items():
                 norm = children[f"{name}_norm"].cost(target, batch)
                 branch = children[name].cost(read, batch)

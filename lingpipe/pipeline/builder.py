@@ -82,6 +82,7 @@ class Pipeline(Parameterized):
         # Bytes a second from stage to stage, to balance by what sending takes, too; with measured
         # costs only. None: sending takes no time.
         link_bandwidth: float | None = None
+        jit_compile: bool = False  # XLA compiles every stage, anew for each shape of a micro-batch.
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
             for field in ("num_stages", "num_micro_batches"):
@@ -93,6 +94,12 @@ class Pipeline(Parameterized):
                     "partition_costs",
                     f"partition_costs (measured) has no use beside partition ({self.partition}), "
                     "which says where to cut; leave one of them out.",
+                )
+            if self.jit_compile and self.verify_recompute:
+                yield (
+                    "verify_recompute",
+                    "verify_recompute compares bits, and XLA adds up in another order when it "
+                    "computes again; set jit_compile=false to verify.",
                 )
             fault = stages_per_device_fault(self.schedule, self.num_stages, self.stages_per_device)
             if fault:
@@ -154,8 +161,9 @@ class Pipeline(Parameterized):
         self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
         schedule = self._schedule(params.num_micro_batches)
+        keeping, is_compiled = params.keeping(), params.jit_compile
         self.stages = build_stages(
-            self.plan, cells, devices, schedule, params.keeping(), seed, compute_dtype
+            self.plan, cells, devices, schedule, keeping, seed, compute_dtype, is_compiled
         )
         owners = find_owners(self.stages)
         self._mirrors = find_mirrors(self.stages, owners)
@@ -164,9 +172,7 @@ class Pipeline(Parameterized):
         self._stage_learners = [build_learner(stage, learner, owners) for stage in self.stages]
         self.slots = functools.reduce(operator.or_, (part.slots for part in self._stage_learners))
         self._traces = StageTraces(self.stages, signature or {}, micro_batch)
-        self._executor = Executor(
-            self.stages, schedule.placement, poisons_bubbles=params.poison_bubbles
-        )
+        self._executor = Executor(self.stages, schedule.placement, params.poison_bubbles)
 
     def train_step(self, batch: Mapping[str, np.ndarray]) -> StepResult:
         """One synchronous step on a mini-batch: forward, backward, one update.
@@ -184,6 +190,7 @@ class Pipeline(Parameterized):
             dtypes than before.
           CellError: the last cell does not return what it must.
           PipelineError: a stage failed; no update was applied and the next step may run.
+          CompilationError: XLA cannot compile a stage, and `jit_compile` asks for it.
           NonFiniteError: loss, gradient (in float16: at the smallest loss scale) or the statistics
             of a layer with state are not finite; no update was applied.
         """
@@ -335,7 +342,7 @@ class Pipeline(Parameterized):
         accumulators hold parts of gradients and copies of shared weights may be old.
         """
         micro_batches = split_batch(batch, self.params.num_micro_batches)
-        self._traces.cover(micro_batches[0].entries, inference)
+        self._traces.cover(micro_batches, inference)
         if not self._is_clean:
             self._executor.each(lambda stage: self._stage_learners[stage.index].clear(), "clearing")
             self.copy_shared_weights()
@@ -372,6 +379,7 @@ def _plan(
             seed=seed,
             compute_dtype=compute_dtype,
             remat=params.remat,
+            jit_compile=params.jit_compile,
         )
     return make_plan(
         cells,

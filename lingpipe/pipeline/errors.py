@@ -33,8 +33,16 @@ class CellError(UserError, TypeError):
     """A list of cells that makes no pipeline, such as one whose last cell returns no loss."""
 
 
+class CompilationError(UserError, TypeError):
+    """A stage that XLA cannot compile, as `pipeline.jit_compile` asks."""
+
+
 class DeviceMemoryError(UserError, MemoryError):
     """A stage whose weights find no room on its device."""
+
+
+# What a message of TensorFlow's holds if XLA could not compile a function.
+_XLA_WORDS = ("tf2xla", "_XlaMustCompile", "XLA/TF boundary")
 
 
 @contextlib.contextmanager
@@ -89,6 +97,8 @@ def naming(stage: Stage, doing: str, cells: Sequence[str] | None = None) -> Iter
     except (PipelineError, UserError):
         raise
     except Exception as error:
+        if stage.jit_compile and any(word in str(error) for word in _XLA_WORDS):
+            raise _compilation_error(stage, doing, error) from error
         raise PipelineError(
             f"{stage_in_words(stage, cells)} failed in the {doing}: {_in_one_line(error)}"
         ) from error
@@ -99,6 +109,17 @@ def stage_in_words(stage: Stage, cells: Sequence[str] | None = None) -> str:
     names = list(stage.cells) if cells is None else list(cells)
     noun = "cell" if len(names) == 1 else "cells"
     return f"Stage {stage.index} ({noun} {first_and_last(names)}, device {stage.device})"
+
+
+def _compilation_error(stage: Stage, doing: str, error: Exception) -> CompilationError:
+    """Says which operation of which cell XLA cannot compile, as far as TensorFlow tells."""
+    nodes = re.findall(r"\{\{node (?:gradient_tape/)?(.*?)\}\}", str(error))
+    cells = [name for name in stage.cells if any(node.startswith(f"{name}/") for node in nodes)]
+    reason = re.sub(r" graph \S+?\[.*?\]", "", _in_one_line(error))
+    return CompilationError(
+        f"{stage_in_words(stage, cells or None)} cannot be compiled by XLA, in the {doing}: "
+        f"{reason} Set pipeline.jit_compile=false, or write the cell without that operation."
+    )
 
 
 def _in_one_line(error: Exception) -> str:

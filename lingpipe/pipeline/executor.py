@@ -37,7 +37,7 @@ class Executor:
     """Threads that run the stages of one pipeline, kept from step to step."""
 
     def __init__(
-        self, stages: Sequence[Stage], placement: Sequence[int], *, poisons_bubbles: bool = False
+        self, stages: Sequence[Stage], placement: Sequence[int], poisons_bubbles: bool = False
     ) -> None:
         """Starts no thread yet; each starts with the first step.
 

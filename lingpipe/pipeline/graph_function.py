@@ -37,6 +37,11 @@ class GraphFunction:
         self._dtypes = [tensor.dtype for tensor in concrete.outputs]
 
     @property
+    def concrete(self) -> Any:
+        """The `ConcreteFunction`."""
+        return self._concrete
+
+    @property
     def graph(self) -> tf.Graph:
         """What it computes."""
         return self._concrete.graph

@@ -211,7 +211,7 @@ def stage_memory(
     again = cells[1:] if _is_first(cells) else cells
     if keeps_all or remat == _KEEP_ALL or not again:
         return all_kept
-    one_again = max(cell.kept_bytes + cell.working_bytes_again for cell in again)
+    one_again = max(cell.kept_bytes + max(waiting, cell.working_bytes_again) for cell in again)
     if again is not cells:
         one_again = max(one_again, cells[0].working_bytes)
     if remat == _KEEP_CELLS:

@@ -247,11 +247,12 @@ def _alone(
         fixed += live * kept + waiting
         once = live * cell.cost.passed_bytes
     elif settings.remat == "layer":
-        fixed += boundary
+        fixed += boundary + waiting
         working = kept + again
     elif settings.remat == "stage":
         fixed += kept + waiting
         working, once = again, boundary
     else:
+        fixed += waiting
         working, once = kept + again, boundary
     return fixed, max(working, cell.updating_bytes), once

@@ -47,6 +47,7 @@ def measure_cells(
     seed: int = 0,
     compute_dtype: tf.DType = tf.float32,
     remat: Rematerialisation = Rematerialisation.none,
+    jit_compile: bool = False,
 ) -> dict[str, float]:
     """Seconds of the forward and backward pass of one micro-batch, for each cell.
 
@@ -58,6 +59,7 @@ def measure_cells(
       seed: seed of the initial weights and of what is drawn.
       compute_dtype: dtype of activations.
       remat: what the run will keep.
+      jit_compile: whether the run will compile its stages.
 
     Returns:
       name -> median of 5 runs, or up to 50 where they are short, after 2 to warm up.
@@ -88,6 +90,7 @@ def measure_cells(
                     is_last=is_last,
                     compute_dtype=compute_dtype,
                     keeping=_keeping(remat, is_last),
+                    jit_compile=jit_compile,
                 )
             measured[case] = _measure(stage, inputs, read)
             del stage
@@ -103,6 +106,7 @@ def fingerprint(
     *,
     compute_dtype: tf.DType = tf.float32,
     remat: Rematerialisation = Rematerialisation.none,
+    jit_compile: bool = False,
 ) -> str:
     """A digest of all that `measure_cells` depends on but the seed; equal ones may share seconds.
 
@@ -110,7 +114,7 @@ def fingerprint(
     """
     described = [(name, _description(params)) for name, params in cells.items()]
     shapes = sorted(micro_batch.items())
-    where = (device_in_words(device), tf.__version__)
+    where = (device_in_words(device), tf.__version__, jit_compile)
     whole = repr((described, shapes, where, compute_dtype.name, remat.name))
     return hashlib.sha256(whole.encode()).hexdigest()
 

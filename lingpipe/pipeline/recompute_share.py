@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from lingpipe.base.spec import Spec
 from lingpipe.pipeline.errors import naming
+from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.recorder import StageCall, wait_for_device
 from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
@@ -70,7 +71,8 @@ def measure_recompute_shares(
     entries: dict[str, np.ndarray] = {}
     for call in calls:
         entries |= {key: np.asarray(value) for key, value in call.forward[1].entries.items()}
-    StageTraces(twins, signature or {}, micro_batch or {}).cover(entries)
+    whole = MicroBatch(0, entries)
+    StageTraces(twins, signature or {}, micro_batch or {}).cover([whole])
     return [
         _share(stage, twin, call, stage.index in schedule.split_stages) if recomputes else 0.0
         for stage, twin, call, recomputes in zip(stages, twins, calls, recompute, strict=True)
@@ -87,6 +89,7 @@ def _twin(stage: Stage, schedule: Schedule, compute_dtype: tf.DType) -> Stage:
         is_last=stage.is_last,
         compute_dtype=compute_dtype,
         splits_backward=stage.index in schedule.split_stages,
+        jit_compile=stage.jit_compile,
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +24,7 @@ import tensorflow as tf
 from lingpipe.pipeline.graph_function import READS, inputs_of, with_shapes
 from lingpipe.pipeline.graph_work import work_of
 from lingpipe.pipeline.joint_graph import Cut, Traced
+from lingpipe.pipeline.memory import format_bytes
 from lingpipe.pipeline.recomputation import ForwardPass, Operation, Value, cheapest, keep_within
 
 
@@ -53,6 +54,22 @@ class Residuals:
     def share_again(self) -> float:
         """Share of the forward pass's work that is done again."""
         return self.work_again / self.work if self.work else 0.0
+
+
+def residuals_in_words(stages: Mapping[int, Residuals]) -> str:
+    """What was chosen for each stage, a line each, for people."""
+    lines = []
+    for index, chosen in stages.items():
+        kinds = [
+            f"{kind} {work / chosen.work:.1%}" for kind, work in chosen.kinds_again.items() if work
+        ]
+        most = f" ({', '.join(kinds[:_MOST_KINDS])})" if kinds else ""
+        lines.append(
+            f"stage {index} keeps {format_bytes(chosen.kept_bytes)} of "
+            f"{format_bytes(chosen.all_bytes)} a micro-batch: {chosen.share_again:.1%} of its "
+            f"forward pass is computed again{most}"
+        )
+    return "".join(f"{line}\n" for line in lines)
 
 
 class ResidualChooser:
@@ -106,6 +123,9 @@ class ResidualChooser:
             crossing=[kept[name] for name in sorted(kept) if kept[name].op.type != "Placeholder"],
         )
 
+
+# Kinds of operations to name in words.
+_MOST_KINDS = 4
 
 # Prices at which no byte, and every byte, is worth any work.
 _LEAST_PRICE, _HIGHEST_PRICE = 1e-9, 1e9

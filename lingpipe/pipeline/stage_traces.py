@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lingpipe.base.spec import Spec
+from lingpipe.pipeline.compiled import CompiledShapes
 from lingpipe.pipeline.inference import Inference
+from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.routes import StageLeaves, StageRoutes, demand_for, find_routes
 from lingpipe.pipeline.signature import check_entries, widen_signature
 from lingpipe.pipeline.stage import Stage
@@ -46,20 +47,26 @@ class StageTraces:
             name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in micro_batch.items()
         }
         self.routes: dict[Inference | None, tuple[StageRoutes, ...]] = {}
+        self._shapes = CompiledShapes(key for stage in stages for key in stage.batch_keys)
 
-    def cover(self, entries: Mapping[str, np.ndarray], inference: Inference | None = None) -> None:
-        """Traces what a micro-batch asks for, unless that has been done.
+    def cover(
+        self, micro_batches: Sequence[MicroBatch], inference: Inference | None = None
+    ) -> None:
+        """Traces what micro-batches ask for, unless that has been done.
 
         Args:
-          entries: name -> array of the micro-batch.
+          micro_batches: those of one mini-batch.
           inference: the kind; None for training.
 
         Raises:
           BatchError: entries that a cell needs are missing or have other dtypes than before.
           PipelineError, CellError: see `Stage.trace_training`.
         """
+        entries = micro_batches[0].entries
         takes_part = inference or Inference.evaluation
         check_entries(self._stages, entries, takes_part)
+        if any(stage.jit_compile for stage in self._stages):
+            self._shapes.note(micro_batches, inference)
         read = dict.fromkeys(key for stage in self._stages for key in stage.keys(takes_part))
         widened = widen_signature(self._signature, {key: entries[key] for key in read})
         if widened != self._signature:

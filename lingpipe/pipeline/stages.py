@@ -26,6 +26,7 @@ def build_stages(
     keeping: Keeping,
     seed: int,
     compute_dtype: tf.DType,
+    jit_compile: bool = False,
 ) -> list[Stage]:
     """The stages of a plan, each on the device that the schedule gives it.
 
@@ -37,6 +38,7 @@ def build_stages(
       keeping: what to keep between the passes, but for the last stage.
       seed: the run's seed.
       compute_dtype: dtype of activations.
+      jit_compile: True if XLA compiles the stages' functions.
     """
     last = len(plan.stages) - 1
     limits = [math.inf if s.kept_limit is None else s.kept_limit for s in plan.stages]
@@ -56,6 +58,7 @@ def build_stages(
                     compute_dtype=compute_dtype,
                     keeping=keepings[index],
                     splits_backward=index in schedule.split_stages,
+                    jit_compile=jit_compile,
                 )
             )
     return stages

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from lingpipe.base.atomic_file import write_atomically
 from lingpipe.cluster.devices import stage_devices
@@ -47,7 +48,12 @@ def measured_costs(
     device = stage_devices(num_devices, experiment.cluster.device_type)[0]
     cells, micro_batch = task.cells(), task.micro_batch(params.num_micro_batches)
     dtype = experiment.train.dtype.tensorflow
-    key = fingerprint(cells, micro_batch, device, compute_dtype=dtype, remat=params.remat)
+    run: dict[str, Any] = {
+        "compute_dtype": dtype,
+        "remat": params.remat,
+        "jit_compile": params.jit_compile,
+    }
+    key = fingerprint(cells, micro_batch, device, **run)
     if file and file.exists():
         seconds = _read(file, key)
         if seconds is not None and seconds.keys() == cells.keys():
@@ -55,14 +61,7 @@ def measured_costs(
         note(f"{file} does not hold for these cells, shapes and this device; it is written anew.")
     where = device_in_words(device)
     note(f"Measuring what {len(cells)} cells take on {where}: each is built alone and run.")
-    seconds = measure_cells(
-        cells,
-        micro_batch,
-        device,
-        seed=experiment.train.seed,
-        compute_dtype=dtype,
-        remat=params.remat,
-    )
+    seconds = measure_cells(cells, micro_batch, device, seed=experiment.train.seed, **run)
     if file:
         record = {"fingerprint": key, "device": where, "seconds": seconds}
         write_atomically(file, (json.dumps(record, indent=2) + "\n").encode())

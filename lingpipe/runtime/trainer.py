@@ -25,6 +25,7 @@ from lingpipe.input.input import Input
 from lingpipe.input.prefetch import Prefetcher
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.plan import format_plan
+from lingpipe.pipeline.residuals import residuals_in_words
 from lingpipe.pipeline.step_result import StepResult
 from lingpipe.runtime.checkpoint import CheckpointStore
 from lingpipe.runtime.interruption import Interruption
@@ -163,6 +164,8 @@ class Trainer:
                 self._evaluate(log, progress, interruption)
             with Prefetcher(self._remaining_batches(last - start)) as batches:
                 for timed in _timed_steps(self._pipeline, batches):
+                    if timed.result.step == start + 1:
+                        self._show_residuals(progress)
                     self._after_step(timed, log, progress, interruption)
                     if interruption.name:
                         break
@@ -176,6 +179,16 @@ class Trainer:
                 f"{interruption.name}: saved at step {step}. The same command goes on from there."
             )
         return Outcome(step, is_complete)
+
+    def _show_residuals(self, progress: Progress) -> None:
+        """Says what the stages keep, where that was chosen when they were traced."""
+        stages = self._pipeline.stages
+        chosen = {stage.index: stage.residuals for stage in stages if stage.residuals}
+        if chosen:
+            words = residuals_in_words(chosen)
+            progress.note(words)
+            table = _table_of_stages(self._pipeline)
+            write_atomically(self._run.plan_file, (table + words).encode())
 
     def _remaining_batches(self, count: int) -> Iterator[Batch]:
         batches = self._data.train_batches(self._cursor)

@@ -80,3 +80,14 @@ class Experiment:
         pipeline: Pipeline.Params = Pipeline.Params()
         train: TrainParams = REQUIRED
         cluster: ClusterParams = ClusterParams()
+
+        def inconsistencies(self) -> Iterable[tuple[str, str]]:
+            yield from super().inconsistencies()
+            if self.pipeline.jit_compile and not self.input.has_few_shapes():
+                yield (
+                    "pipeline.jit_compile",
+                    "jit_compile compiles every stage anew for each shape of a batch, and this "
+                    "input's batches come in hundreds. Set input.static_shapes=true, and "
+                    f"input.rows_multiple={self.pipeline.num_micro_batches}, the number of "
+                    "micro-batches; the knob jit_compile=true sets all three.",
+                )

@@ -50,6 +50,7 @@ class TranslationKnobs(ModelParams):
     max_steps: int = 100_000  # Steps of training.
     num_stages: int = 2  # Stages of the pipeline.
     num_micro_batches: int = 4  # Micro-batches in flight.
+    jit_compile: bool = False  # XLA compiles the stages; batches then come in few shapes.
 
     def experiment(self) -> Experiment.Params:
         """The tree: Transformer, Adam with warm-up and decay, clipping by global norm."""
@@ -72,14 +73,20 @@ class TranslationKnobs(ModelParams):
                     label_smoothing=self.label_smoothing,
                 )
             ),
-            input=self.input_params(),
+            # Without XLA the order of the data shall not depend on the pipeline.
+            input=self.input_params().copy(
+                static_shapes=self.jit_compile,
+                rows_multiple=self.num_micro_batches if self.jit_compile else 1,
+            ),
             learner=Learner.Params(
                 optimizer=Adam.Params(beta_2=0.98, epsilon=1e-9),
                 schedule=self.schedule_params(),
                 clip_global_norm=1.0,
             ),
             pipeline=Pipeline.Params(
-                num_stages=self.num_stages, num_micro_batches=self.num_micro_batches
+                num_stages=self.num_stages,
+                num_micro_batches=self.num_micro_batches,
+                jit_compile=self.jit_compile,
             ),
             train=TrainParams(max_steps=self.max_steps),
         )

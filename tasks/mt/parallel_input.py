@@ -72,6 +72,10 @@ class ParallelInput(Input):
         tokens_per_batch: int = 8192  # Source and target tokens of a batch, padding counted.
         max_length: int = 256  # Training leaves out examples with more tokens on a side.
         length_multiple: int = 8  # Padded lengths are multiples of this.
+        static_shapes: bool = (
+            False  # Few shapes of batches, for pipeline.jit_compile; more padding.
+        )
+        rows_multiple: int = 1  # Rows of such batches divide by it: the number of micro-batches.
         window_examples: int | None = None  # Sorted together; None: tokens_per_batch / 4, >= 16384.
 
         def inconsistencies(self) -> Iterable[tuple[str, str]]:
@@ -81,7 +85,7 @@ class ParallelInput(Input):
                 yield "temperature", f"temperature ({self.temperature}) must be greater than 0."
             yield from check_size(self, "vocabulary_size", most=MAX_VOCABULARY)
             yield from check_size(self, "window_examples", most=_MAX_WINDOW)
-            sizes = ("tokens_per_batch", "max_length", "length_multiple")
+            sizes = ("tokens_per_batch", "max_length", "length_multiple", "rows_multiple")
             impossible = list(check_size(self, *sizes, most=_MAX_TOKENS))
             yield from impossible or self._unfit_budget()
 
@@ -93,7 +97,16 @@ class ParallelInput(Input):
 
         def budget(self) -> Budget:
             """What a batch may hold."""
-            return Budget(self.tokens_per_batch, self.max_length, self.length_multiple)
+            return Budget(
+                self.tokens_per_batch,
+                self.max_length,
+                self.length_multiple,
+                self.static_shapes,
+                self.rows_multiple,
+            )
+
+        def has_few_shapes(self) -> bool:
+            return self.static_shapes
 
     params: Params
 
@@ -274,10 +287,8 @@ class ParallelInput(Input):
         lengths = self._training_window(0).lengths
         lengths = lengths[short_enough(lengths, budget)]
         plan = plan_batches(lengths, budget)
-        padded = sum(
-            len(rows) * int(budget.padded(lengths[rows].max(axis=0)).sum()) for rows in plan
-        )
-        examples_per_batch = budget.tokens_per_batch * len(lengths) / padded
+        padded = sum(budget.padded_tokens(lengths[rows]) for rows in plan)
+        examples_per_batch = len(lengths) / len(plan)
         table = pair_table(
             [str(pair) for pair in self.corpus.pairs()],
             [len(text) for text in self._texts],

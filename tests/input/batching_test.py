@@ -180,9 +180,10 @@ def test_a_cursor_behind_the_end_of_its_window() -> None:
         ((0, None, 1), r"tokens_per_batch \(0\) must be at least 1"),
         ((9, 0, 1), r"max_length \(0\) must be at least 1"),
         ((9, None, 0), r"length_multiple \(0\) must be at least 1"),
+        ((9, None, 1, True, 0), r"rows_multiple \(0\) must be at least 1"),
     ],
 )
-def test_impossible_budgets(values: tuple[int, int | None, int], words: str) -> None:
+def test_impossible_budgets(values: tuple[Any, ...], words: str) -> None:
     with pytest.raises(BatchingError, match=words):
         Budget(*values)
 
@@ -202,3 +203,66 @@ def test_padding_counts_are_those_of_the_batch() -> None:
         lambda n: None if n else Numbers(np.arange(2), np.array([[3, 5], [4, 9]])), Budget(99, 9, 4)
     )
     assert (batch.tokens, batch.padded_tokens, batch.size) == (21, 2 * (4 + 12), 2)
+
+
+# -- Static shapes --------------------------------------------------------------------------------
+
+STATIC = Budget(400, 40, 8, static_shapes=True, rows_multiple=4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ones(Numbers):
+    """A window whose arrays show its tokens."""
+
+    def collate(self, rows: np.ndarray, length_multiple: int) -> dict[str, Any]:
+        arrays: dict[str, Any] = {"positions": self.positions[rows]}
+        for side, lengths in enumerate(self.lengths[rows].T):
+            width = -(-lengths.max() // length_multiple) * length_multiple
+            arrays[f"side_{side}"] = (np.arange(width) < lengths[:, None]).astype(np.float32)
+        return arrays
+
+
+def ones_of(number: int) -> Ones:
+    window = window_of(number)
+    return Ones(window.positions, window.lengths)
+
+
+def test_static_batches_have_no_more_shapes_than_there_are_widths() -> None:
+    batches = list(
+        itertools.islice(
+            training_batches(
+                ones_of, Cursor(), budget=STATIC, seed=1, report_dropped=lambda *_: None
+            ),
+            150,
+        )
+    )
+    assert batches[-1].cursor.window > 2
+    shapes = {tuple(batch.arrays[f"side_{s}"].shape for s in (0, 1)) for batch in batches}
+    # 400 tokens hold 12 rows of two times 16, 8 of 24, and so on, each a multiple of 4.
+    assert shapes <= {
+        ((rows, w),) * 2 for rows, w in ((24, 8), (12, 16), (8, 24), (4, 32), (4, 40))
+    }
+    for batch in batches:
+        side = batch.arrays["side_0"]
+        assert batch.padded_tokens == 2 * side.size
+        assert batch.tokens == sum(batch.arrays[f"side_{s}"].sum() for s in (0, 1))
+        assert not side[batch.size :].any() and side[: batch.size].any(axis=1).all()
+    first = [b.positions for b in batches if b.cursor.window == 0]
+    assert sorted(np.concatenate(first)) == list(range(200))
+
+
+def test_static_batches_go_on_from_any_cursor() -> None:
+    whole = stream(Cursor(), 40, budget=STATIC)
+    for first, second in zip(
+        whole[17:], stream(whole[16].next_cursor, 23, budget=STATIC), strict=True
+    ):
+        assert first.cursor == second.cursor
+        assert first.positions.tolist() == second.positions.tolist()
+
+
+def test_static_evaluation_holds_the_longest_too() -> None:
+    budget = dataclasses.replace(STATIC, tokens_per_batch=64, max_length=10)
+    batches = list(evaluation_batches(lambda n: None if n else ones_of(0), budget))
+    assert sorted(np.concatenate([b.positions for b in batches])) == list(range(200))
+    shapes = {batch.arrays["side_1"].shape for batch in batches}
+    assert shapes <= {(4, 8), (2, 16), (1, 24), (1, 32), (1, 48)}

@@ -48,6 +48,8 @@ def turned(value: Any) -> Any:
     """Another value of the same type."""
     if isinstance(value, enum.Enum):
         return next(member for member in type(value) if member is not value)
+    if isinstance(value, bool):
+        return not value
     return f"{value}-2" if isinstance(value, str) else value + 1
 
 

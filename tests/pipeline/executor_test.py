@@ -390,6 +390,7 @@ class FakeStage:
         self.index = index
         self.device = f"/CPU:{index}"
         self.is_last = index == num_stages - 1
+        self.jit_compile = False
         self.cells = {f"cell_{index}": None}
         self.sent: list[weakref.ref] = []
         self.kept: list[weakref.ref] = []

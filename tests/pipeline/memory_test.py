@@ -105,6 +105,7 @@ def test_gradients_that_wait_for_the_end_of_the_pass_add_up() -> None:
     assert peak(cells, 4, "none") == 1000 + 4 * 300 + 50 + 8  # They are among the 50 here,
     assert peak(cells * 2, 4, "none") == 1000 + 4 * 600 + 90 + 8  # and not here.
     assert peak(cells * 2, 4, "stage") == 1000 + 4 * 8 + 600 + 90 + 8
+    assert peak(cells * 2, 4, "layer") == 1000 + 4 * 32 + 200 + 90 + 8
 
 
 def test_the_update_needs_two_gradients_when_all_passes_are_over() -> None:

@@ -143,6 +143,12 @@ def test_a_transformer_is_measured_as_it_will_run(
     assert seconds.keys() == cells.keys()
 
 
+def test_cells_are_measured_compiled_if_they_will_run_so() -> None:
+    cells = {"source": Source.Params(), "bad": Failing.Params(), "loss": SquareLoss.Params()}
+    # Its assertion would fail; XLA leaves it out.
+    assert measure_cells(cells, MICRO_BATCH, "/CPU:0", jit_compile=True).keys() == cells.keys()
+
+
 def test_an_entry_that_is_not_there_is_named_with_the_cell() -> None:
     words = r"Cell loss reads the batch entries y, whose specs are not in micro_batch \(x\)"
     with pytest.raises(BatchError, match=words):
@@ -177,13 +183,19 @@ def print_of(
     micro_batch: Mapping[str, Spec] = MICRO_BATCH,
     dtype: tf.DType = tf.float32,
     remat: Rematerialisation = Rematerialisation.none,
+    jit_compile: bool = False,
 ) -> str:
     return fingerprint(
-        cells or dense_cells(4), micro_batch, "/CPU:1", compute_dtype=dtype, remat=remat
+        cells or dense_cells(4),
+        micro_batch,
+        "/CPU:1",
+        compute_dtype=dtype,
+        remat=remat,
+        jit_compile=jit_compile,
     )
 
 
-def test_a_fingerprint_tells_cells_shapes_dtype_and_rematerialisation_apart() -> None:
+def test_a_fingerprint_tells_all_apart_that_changes_seconds() -> None:
     others = [
         print_of(dense_cells(5)),
         print_of({**dense_cells(4), "dense_1": Dense.Params(trainable=False)}),
@@ -191,6 +203,7 @@ def test_a_fingerprint_tells_cells_shapes_dtype_and_rematerialisation_apart() ->
         print_of(micro_batch={**MICRO_BATCH, "x": Spec((3, 4))}),
         print_of(dtype=tf.bfloat16),
         print_of(remat=Rematerialisation.layer),
+        print_of(jit_compile=True),
     ]
     assert len({print_of(), *others}) == 1 + len(others)
     assert print_of() == print_of({name: p.copy().freeze() for name, p in dense_cells(4).items()})

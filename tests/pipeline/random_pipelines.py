@@ -337,7 +337,7 @@ def _setting(chance: random.Random, num_cells: int) -> dict[str, Any]:
         "num_stages": num_stages,
         "num_micro_batches": chance.randint(1, 7),
         "schedule": schedule,
-        "remat": chance.choice(["none", "layer", "stage"]),
+        "remat": chance.choice(["none", "layer", "stage", "auto"]),
         "stages_per_device": per_device,
     }
     if chance.random() < 0.5:

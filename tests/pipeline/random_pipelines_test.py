@@ -29,7 +29,7 @@ CASES = [make_case(number) for number in range(200)]
 def test_the_cases_reach_every_setting() -> None:
     settings = [case.setting for case in CASES]
     assert {s["schedule"] for s in settings} == SCHEDULES
-    assert {s["remat"] for s in settings} == {"none", "layer", "stage"}
+    assert {s["remat"] for s in settings} == {"none", "layer", "stage", "auto"}
     assert {s["num_stages"] for s in settings} == {1, 2, 3, 4}
     assert {s["stages_per_device"] for s in settings} == {1, 2}
     assert any(
@@ -45,7 +45,7 @@ def test_the_cases_reach_every_kind_of_cell() -> None:
     # State moves under every schedule and every rematerialisation, also in cases that go on.
     normalised = [case for case in CASES if case.num_reference_slices > 1]
     assert {case.setting["schedule"] for case in normalised} == SCHEDULES
-    assert {case.setting["remat"] for case in normalised} == {"none", "layer", "stage"}
+    assert {case.setting["remat"] for case in normalised} == {"none", "layer", "stage", "auto"}
     assert any(len(case.batches) > 1 for case in normalised)
     assert "frozen" in kinds
     # Models without any weight, with frozen weights alone, with some of both.

@@ -17,7 +17,8 @@ from lingpipe.pipeline.errors import DeviceMemoryError
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.stage import Stage
-from tests.pipeline.random_pipelines import Apply
+from tests.pipeline.random_pipelines import DIM as RANDOM_DIM
+from tests.pipeline.random_pipelines import VOCABULARY, Apply, make_case
 
 ROWS, TIME, DIM = 4, 6, 8
 AUTO = Rematerialisation.auto
@@ -124,3 +125,43 @@ def test_a_limit_below_what_must_be_kept_is_refused_with_the_numbers() -> None:
     """The inputs, 4 x 6 x 8 floats, and two numbers that key the dropout."""
     with pytest.raises(DeviceMemoryError, match=r"must keep 784 bytes .* leaves 100\."):
         make_stage(Keeping(AUTO, limit=100))
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_random_cells_keep_little_and_change_no_bit(number: int) -> None:
+    """Attention, dropout, BatchNorm, tables, skips: between what all keep and the least."""
+    cells = dict(list(make_case(number).cells.items())[1:-1])
+    if not cells:
+        pytest.skip("The case has no cell between its ends.")
+    keepings = [Keeping(AUTO)]
+    found = []
+    for _ in range(2):
+        stage = Stage(1, cells, "/CPU:0", seed=3, is_last=False, keeping=keepings[-1])
+        inputs = state_of(ROWS)
+        specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, inputs)
+        stage.trace_training(specs, {}, (specs, {}))
+        stage.start_step()
+        interface = stage.interfaces[None]
+        flat = tf.nest.flatten(inputs)
+        leaves = [flat[i] for i in interface.leaves.reads]
+        made, kept = stage.forward(leaves, MicroBatch(0, {}), step=1)
+        ends = [tf.ones_like(made[interface.leaves.makes.index(i)]) for i in interface.leaves.takes]
+        gradients = stage.backward(kept, ends)
+        sums = [stage.accumulators[path] for path in sorted(stage.accumulators)]
+        found.append([np.asarray(tensor) for tensor in [*made, *gradients, *sums]])
+        assert stage.residuals
+        whole = stage.residuals
+        keepings.append(Keeping(AUTO, limit=(whole.least_bytes + whole.all_bytes) // 2))
+    assert whole.kept_bytes <= keepings[1].limit
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def state_of(rows: int) -> dict[str, tf.Tensor]:
+    """What travels between the cells of random pipelines."""
+    numbers = np.random.default_rng(0)
+    return {
+        "x": tf.constant(numbers.normal(size=(rows, 3, RANDOM_DIM)), tf.float32),
+        "ids": tf.constant(numbers.integers(0, VOCABULARY, rows), tf.int32),
+        "hidden": tf.constant([[False, False, True]] * rows),
+    }

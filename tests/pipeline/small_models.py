@@ -192,6 +192,7 @@ def make_pipeline(
     learner: Learner | None = None,
     micro_batch: Mapping[str, Spec] | None = None,
     debugging: Mapping[str, bool] | None = None,
+    jit_compile: bool = False,
     **values: Any,
 ) -> Pipeline:
     """A pipeline on this process's CPU devices; `values` go to the builder."""
@@ -202,6 +203,7 @@ def make_pipeline(
         stages_per_device=stages_per_device,
         partition=partition,
         **debugging,
+        jit_compile=jit_compile,
     )
     params.override("schedule", schedule, text=True)
     params.override("remat", remat, text=True)

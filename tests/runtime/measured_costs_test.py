@@ -71,6 +71,7 @@ def test_seconds_are_kept_and_used_again_to_the_last_digit(
         "ffn_dim=48",
         "train.dtype=bfloat16",
         "pipeline.remat=layer",
+        "jit_compile=true",
     ],
 )
 def test_what_does_not_hold_any_more_is_measured_again_and_that_is_told(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import signal
 import subprocess
@@ -116,6 +117,21 @@ def test_the_plan_file_is_the_table_of_stages(micro_run: Path) -> None:
     assert lines[0].split()[:4] == ["stage", "cells", "device", "weights"]
     assert "source_embedding" in lines[1] and "/CPU:0" in lines[1]
     assert "softmax" in lines[2] and "/CPU:1" in lines[2]
+
+
+def test_the_plan_file_tells_what_was_chosen_to_be_kept(corpus: Path, tmp_path: Path) -> None:
+    """With room for all, and with room for some two thirds."""
+    auto: dict[str, object] = {"pipeline__remat": "auto", "max_steps": 2}
+    lines = {}
+    for name, memory in (("all", "1GiB"), ("some", "850KiB")):
+        changes = {**auto, "pipeline__device_memory": memory}
+        assert main(train_arguments(corpus, tmp_path / name, **changes)) == 0
+        lines[name] = (tmp_path / name / "plan.txt").read_text().splitlines()
+    assert lines["all"][-1].startswith("stage 0 keeps ")
+    assert lines["all"][-1].endswith("0.0% of its forward pass is computed again")
+    share = re.search(r": (\d+\.\d)% of its forward pass is computed again \(", lines["some"][-1])
+    assert share
+    assert 0 < float(share[1]) < 100
 
 
 def test_keep_n_keeps_n_and_the_best(micro_run: Path) -> None:
@@ -272,6 +288,20 @@ def test_state_goes_on_from_a_checkpoint_with_any_number_of_stages(tmp_path: Pat
         np.testing.assert_allclose(
             checkpoint_tensors(after)[name], variable, rtol=1e-5, atol=1e-6, err_msg=name
         )
+
+
+def test_compiled_stages_train_as_others_do(corpus: Path, tmp_path: Path) -> None:
+    losses = []
+    changes: dict[str, object] = {"input__static_shapes": True, "input__rows_multiple": 2}
+    changes |= {"train__evaluate_every_steps": 3, "input__length_multiple": 32, "max_steps": 3}
+    for jit_compile in (False, True):
+        logdir = tmp_path / str(jit_compile)
+        changes["pipeline__jit_compile"] = jit_compile
+        assert main(train_arguments(corpus, logdir, **changes)) == 0
+        found = [*rows(logdir / "metrics.jsonl"), *rows(logdir / "eval.jsonl")]
+        assert [row["step"] for row in found] == [1, 2, 3, 3]
+        losses.append([row["loss"] for row in found])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
 def test_a_run_that_is_done_says_so_and_changes_nothing(

@@ -22,6 +22,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 TOLERANCE = 0.15
@@ -120,22 +121,10 @@ def measure(schedule: str, stage: int, remat: str, num_micro_batches: int) -> di
     from lingpipe.pipeline.schedules import ScheduleKind
     from lingpipe.pipeline.stage import Stage
     from lingpipe.pipeline.stage_learner import StageLearner
-    from tasks.mt.model import TransformerModel
 
     tf.zeros([])  # What TensorFlow takes for itself is not the stage's.
     before = used(tf)["current"]
-    cells = TransformerModel.Params(
-        vocabulary_size=4096,
-        model_dim=256,
-        ffn_dim=1024,
-        num_heads=4,
-        num_encoder_layers=6,
-        num_decoder_layers=5,
-        dropout=0.1,
-        attention_dropout=0.1,
-        feed_forward_dropout=0.1,
-        label_smoothing=0.1,
-    ).cells()
+    cells = model_cells()
     ids = ("source_ids", "target_ids", "target_labels")
     micro_batch = {name: Spec((ROWS, TIME), "int32") for name in ids}
     micro_batch["target_weights"] = Spec((ROWS, TIME))
@@ -166,12 +155,7 @@ def measure(schedule: str, stage: int, remat: str, num_micro_batches: int) -> di
     ]
     walk.step(row)  # What is made once is not the peak of a step.
     gc.collect()
-    tf.config.experimental.reset_memory_stats("CPU:0")
-    walk.run(row)
-    working = used(tf)["peak"] - before
-    tf.config.experimental.reset_memory_stats("CPU:0")
-    walk.update()
-    updating = used(tf)["peak"] - before
+    working, updating = (peak_of(run) - before for run in (lambda: walk.run(row), walk.update))
     predicted = planned.memory
     assert predicted is not None
     return {
@@ -181,6 +165,33 @@ def measure(schedule: str, stage: int, remat: str, num_micro_batches: int) -> di
         "boundary": plan.stages[stage - 1].boundary_bytes,
         **dataclasses.asdict(predicted),
     }
+
+
+def model_cells() -> dict[str, Any]:
+    """A Transformer of eleven layers."""
+    from tasks.mt.model import TransformerModel
+
+    return TransformerModel.Params(
+        vocabulary_size=4096,
+        model_dim=256,
+        ffn_dim=1024,
+        num_heads=4,
+        num_encoder_layers=6,
+        num_decoder_layers=5,
+        dropout=0.1,
+        attention_dropout=0.1,
+        feed_forward_dropout=0.1,
+        label_smoothing=0.1,
+    ).cells()
+
+
+def peak_of(run: Callable[[], None]) -> int:
+    """The most bytes in use on the CPU while something runs."""
+    import tensorflow as tf
+
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    run()
+    return used(tf)["peak"]
 
 
 def used(tf: Any) -> dict[str, int]:

@@ -1,19 +1,14 @@
-"""Cells: what travels between them, the loss, and the memory that their costs foretell."""
+"""Cells: what travels between them, and the loss."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lingpipe.base.context import Context
-from lingpipe.base.layer import Layer, Scope
-from lingpipe.base.spec import Spec, Specs
+from lingpipe.base.layer import Scope
 from lingpipe.layers.softmax import Softmax
-from lingpipe.layers.transformer import NormPosition
 from tasks.mt.cells import SoftmaxCell
 from tasks.mt.model import TransformerModel
 
@@ -93,101 +88,3 @@ def test_cells_come_in_order_and_read_only_their_entries() -> None:
 def test_a_cost_without_the_batch_says_what_is_missing() -> None:
     with pytest.raises(ValueError, match=r"needs the spec of the batch entry 'source_ids'"):
         PARAMS.cells()["source_embedding"].cost(None)
-
-
-# -- Activation memory --------------------------------------------------------------------------
-
-
-def ancestors(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """All operations that the tensors need."""
-    seen: set[tf.Operation] = set()
-    waiting = [tensor.op for tensor in tensors]
-    while waiting:
-        operation = waiting.pop()
-        if operation not in seen:
-            seen.add(operation)
-            waiting += [tensor.op for tensor in operation.inputs]
-    return seen
-
-
-def of_inputs(graph: tf.Graph) -> set[tf.Operation]:
-    """All operations that depend on the inputs and not on weights alone."""
-    found: set[tf.Operation] = set()
-    for op in graph.get_operations():  # Each after those that it reads.
-        if op.type != "Placeholder" and any(
-            tensor.op in found or (tensor.op.type == "Placeholder" and tensor.dtype != tf.resource)
-            for tensor in op.inputs
-        ):
-            found.add(op)
-    return found
-
-
-def is_input(tensor: tf.Tensor) -> bool:
-    """Whether a tensor is an input, in whatever shape."""
-    while tensor.op.type == "Reshape":
-        tensor = tensor.op.inputs[0]
-    return tensor.op.type == "Placeholder"
-
-
-def kept_bytes(params: Layer.Params, inputs: Specs, batch: Mapping[str, Spec]) -> int:
-    """Bytes of what the backward pass of a cell reads of its forward pass, outputs included.
-
-    Values of which only the shape is read do not count, nor do inputs under another shape.
-    """
-    layer = params.build(Scope())
-    found: list[tf.Tensor] = []
-
-    def joint(values: Any, entries: Mapping[str, tf.Tensor], step: tf.Tensor) -> None:
-        floats = tf.nest.flatten(values)
-        with tf.GradientTape() as tape:
-            tape.watch(floats)
-            dtype = floats[0].dtype
-            context = Context(training=True, step=step, batch=entries, compute_dtype=dtype)
-            outputs = layer(values, context)
-        ends = [outputs["loss"]] if "loss" in outputs else tf.nest.flatten(outputs)
-        ends = [tensor for tensor in ends if not is_input(tensor)]
-        gradients = tape.gradient(ends, [*floats, *layer.trainable_variables])
-        gradients = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-        ahead, computed = ancestors(ends), of_inputs(floats[0].graph)
-        read = {
-            tensor.name: tensor
-            for op in ancestors(g for g in gradients if g is not None) - ahead
-            for tensor in op.inputs
-            if op.type != "Shape" and tensor.op in ahead & computed and not is_input(tensor)
-        }
-        found.extend({**read, **{tensor.name: tensor for tensor in ends}}.values())
-
-    specs = tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape, s.dtype), (inputs, dict(batch)))
-    step = tf.TensorSpec([], tf.int64)
-    tf.function(joint, autograph=False).get_concrete_function(*specs, step)
-    return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in found)
-
-
-@pytest.mark.parametrize(
-    ("name", "norm_position", "dtype"),
-    [
-        ("encoder_0", NormPosition.pre, "float32"),
-        ("decoder_0", NormPosition.pre, "float32"),
-        ("target_embedding", NormPosition.pre, "float32"),
-        ("softmax", NormPosition.pre, "float32"),
-        ("decoder_0", NormPosition.post, "float32"),
-        ("encoder_0", NormPosition.pre, "bfloat16"),
-    ],
-)
-def test_activation_bytes_are_what_the_backward_pass_keeps(
-    name: str, norm_position: NormPosition, dtype: str
-) -> None:
-    params = PARAMS.copy(norm_position=norm_position, model_dim=32, ffn_dim=64, vocabulary_size=99)
-    cell = params.cells()[name]
-    inputs = {"source": Spec((4, 16, 32), dtype), "target": Spec((4, 16, 32), dtype)}
-    if not name.startswith(("decoder", "softmax")):
-        del inputs["target"]
-    entries = {
-        "source_ids": Spec((4, 16), "int32"),
-        "target_ids": Spec((4, 16), "int32"),
-        "target_labels": Spec((4, 16), "int32"),
-        "target_weights": Spec((4, 16)),
-    }
-    batch = {key: entries[key] for key in cell.batch_keys()}
-    kept = kept_bytes(cell, inputs, batch)
-    assert cell.cost(inputs, batch).activation_bytes == pytest.approx(kept, rel=0.03)

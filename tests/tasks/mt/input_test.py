@@ -16,6 +16,7 @@ from lingpipe.input.batch import Batch, Cursor
 from lingpipe.input.batching import BatchingError
 from lingpipe.input.corpus import CorpusError, Pair
 from lingpipe.input.folder_corpus import Directions
+from lingpipe.input.static_shapes import ladder
 from lingpipe.input.tokenizer import Tokenizer
 from tasks.mt.input import TranslationInput, corpus_path
 from tasks.mt.vocabulary import VocabularyError
@@ -113,6 +114,29 @@ def test_no_batch_exceeds_its_tokens(vocab: Path) -> None:
         real = (batch.arrays["source_ids"] > 0).sum() + batch.arrays["target_weights"].sum()
         assert real == batch.tokens
         assert batch.arrays["source_ids"].shape[1] % 8 == 0
+
+
+def test_static_shapes_are_few_and_count_real_tokens_only(vocab: Path) -> None:
+    made = tiny(vocab, static_shapes=True, rows_multiple=4)
+    windows = itertools.takewhile(lambda b: b.cursor.window < 3, made.train_batches(Cursor()))
+    batches = [*windows, *made.evaluation_batches("dev", Pair("en", "de"))]
+    shapes = {batch.arrays["source_ids"].shape for batch in batches}
+    assert len(shapes) <= len(ladder(SMALL["max_length"], 8, SMALL["max_length"]))
+    for batch in batches:
+        arrays = batch.arrays
+        assert {array.shape for array in arrays.values()} == {arrays["source_ids"].shape}
+        real = (arrays["source_ids"] > 0).sum() + arrays["target_weights"].sum()
+        assert real == batch.tokens
+        assert batch.padded_tokens == 2 * arrays["source_ids"].size <= SMALL["tokens_per_batch"]
+        assert len(arrays["source_ids"]) % 4 == 0 or len(arrays["source_ids"]) < 8
+        for array in arrays.values():
+            assert not array[batch.size :].any()
+    tokens = [
+        sum(batch.tokens for batch in each.evaluation_batches("dev", Pair("en", "de")))
+        for each in (made, tiny(vocab))
+    ]
+    assert tokens[0] == tokens[1]
+    assert "is padding" in made.describe(steps=10)
 
 
 def test_the_first_epoch_has_every_line_once(vocab: Path) -> None:
@@ -323,6 +347,7 @@ def test_impossible_params_are_all_listed() -> None:
         ("tokens_per_batch", "16_777_216"),
         ("max_length", "16_777_216"),
         ("length_multiple", "16_777_216"),
+        ("rows_multiple", "16_777_216"),
     ],
 )
 @pytest.mark.parametrize("beyond", [1, 10**30])

@@ -4,7 +4,7 @@ import enum
 
 import pytest
 
-from lingpipe.hyperparams import Params, ParamsTypeError
+from lingpipe.hyperparams import Params, ParamsError, ParamsTypeError
 from lingpipe.input.folder_corpus import Directions
 from lingpipe.learner.schedules import Cosine, InverseSquareRoot
 from lingpipe.task.model_params import make_experiment
@@ -60,7 +60,28 @@ def test_a_model_must_say_what_it_is_trained_on() -> None:
 def test_every_knob_is_tested_here() -> None:
     marks = test_a_knob_fills_its_fields_and_no_other.pytestmark  # type: ignore[attr-defined]
     tested = {case[0] for case in marks[0].args[1]}
-    assert {field.name for field in TranslationModel().fields()} == {*tested, "decay"}
+    others = {"decay", "jit_compile"}
+    assert {field.name for field in TranslationModel().fields()} == {*tested, *others}
+
+
+def test_compiled_stages_get_batches_of_few_shapes_and_equal_micro_batches() -> None:
+    plain = make_experiment(TranslationModel)
+    turned = make_experiment(TranslationModel, ["jit_compile=true", "num_micro_batches=6"])
+    paths = ["input.static_shapes", "input.rows_multiple", "pipeline.num_micro_batches"]
+    paths.append("pipeline.jit_compile")
+    assert [difference.path for difference in plain.diff(turned)] == paths
+    assert at(turned, "input.rows_multiple") == 6
+
+
+def test_compiled_stages_without_static_shapes_are_refused() -> None:
+    with pytest.raises(ParamsError) as caught:
+        make_experiment(TranslationModel, ["pipeline.jit_compile=true"])
+    for words in (
+        "compiles every stage anew for each shape of a batch, and this input's batches come in",
+        "Set input.static_shapes=true, and input.rows_multiple=4, the number of micro-batches; the",
+    ):
+        assert words in str(caught.value)
+    make_experiment(TranslationModel, ["pipeline.jit_compile=true", "input.static_shapes=true"])
 
 
 def test_a_cosine_reaches_zero_at_the_last_step() -> None:
