@@ -26,8 +26,12 @@ from lingpipe.pipeline.stage import Stage
 from lingpipe.pipeline.stage_traces import StageTraces
 from lingpipe.pipeline.stages import keeping_of_last
 
+# Turns before those that count, and of these: at least so many, more while the backward passes of
+# both take less time together than this, but no more than so many.
 _WARM_UPS = 2
-_TURNS = 7
+_LEAST_TURNS = 7
+_LEAST_SECONDS = 2.0
+_MOST_TURNS = 50
 
 
 def measure_recompute_shares(
@@ -85,6 +89,7 @@ def _twin(stage: Stage, schedule: Schedule, compute_dtype: tf.DType) -> Stage:
         is_last=stage.is_last,
         compute_dtype=compute_dtype,
         splits_backward=stage.index in schedule.split_stages,
+        jit_compile=stage.jit_compile,
     )
 
 
@@ -94,7 +99,10 @@ def _share(stage: Stage, twin: Stage, call: StageCall, splits_backward: bool) ->
     with naming(stage, "measurement of what it computes again"):
         for each in seconds:
             each.start_step()
-        for turn in range(_WARM_UPS + _TURNS):
+        for turn in range(_WARM_UPS + _MOST_TURNS):
+            spent = sum(map(sum, seconds.values()))
+            if turn >= _WARM_UPS + _LEAST_TURNS and spent > _LEAST_SECONDS:
+                break
             for each in (stage, twin) if turn % 2 else (twin, stage):
                 seconds[each].append(_backward_seconds(each, call, splits_backward))
         for each in seconds:

@@ -149,8 +149,10 @@ class StepRecorder:
 
 def wait_for_device(device: str) -> None:
     """Waits until a device has done all that it was given; other devices are not waited for."""
-    with tf.device(device):
-        tf.raw_ops.SyncDevice()
+    # A CPU has done its work when a call returns.
+    if tf.DeviceSpec.from_string(device).device_type != "CPU":
+        with tf.device(device):
+            tf.raw_ops.SyncDevice()
 
 
 class _Kept(NamedTuple):
@@ -178,9 +180,12 @@ class _WatchedStage:
 
     def forward(self, inputs: Any, micro_batch: MicroBatch, step: int) -> tuple[Any, _Kept]:
         start, first = self._recorder.now(), micro_batch.first_example
-        read = {key: micro_batch.entries[key] for key in self._stage.batch_keys}
-        inputs, entries = self._bring((inputs, read))
-        micro_batch = dataclasses.replace(micro_batch, entries=entries)
+        keys = self._stage.batch_keys
+        brought = self._bring([*inputs, *(micro_batch.entries[key] for key in keys)])
+        inputs, entries = brought[: len(inputs)], brought[len(inputs) :]
+        micro_batch = dataclasses.replace(
+            micro_batch, entries=dict(zip(keys, entries, strict=True))
+        )
         arrival = self._recorder.now()
         outputs, kept = self._stage.forward(inputs, micro_batch, step)
         self._recorder.note(Phase.forward.name, self._stage, start, first, arrival)
@@ -214,10 +219,10 @@ class _WatchedStage:
         self._stage.backward_weight(kept.tensors)
         self._recorder.note(Phase.backward_weight.name, self._stage, start, kept.first_example)
 
-    def _bring(self, structure: Any) -> Any:
-        """A nested structure of tensors and arrays, copied to the device and there."""
+    def _bring(self, tensors: Sequence[Any]) -> list[tf.Tensor]:
+        """Tensors and arrays, copied to the device and there."""
         with tf.device(self._stage.device):
-            brought = tf.nest.map_structure(tf.identity, structure)
+            brought = [tf.identity(tensor) for tensor in tensors]
         wait_for_device(self._stage.device)
         return brought
 

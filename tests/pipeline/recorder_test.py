@@ -129,7 +129,7 @@ def test_the_call_of_every_stage_for_the_first_micro_batch_is_kept() -> None:
     np.testing.assert_array_equal(first.forward[1].entries["x"], batch["x"][:3])
     np.testing.assert_array_equal(last.forward[1].entries["y"], batch["y"][:3])
     assert first.forward[0] == []
-    assert first.output_gradients[0].shape == last.forward[0].shape == (3, 4)
+    assert first.output_gradients[0].shape == last.forward[0][0].shape == (3, 4)
     assert float(last.output_gradients[0]) == 1.0
 
 
