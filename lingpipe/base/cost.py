@@ -38,7 +38,10 @@ class Cost:
 
 
 def total_cost(*costs: Cost, outputs: Specs, passed_bytes: int = 0) -> Cost:
-    """Cost of layers that run one after another (or side by side) and together give `outputs`."""
+    """Cost of layers that run one after another (or side by side) and together give `outputs`.
+
+    One that does not know its working or waiting bytes counts as none: whoever computes declares.
+    """
     working = [cost.working_bytes for cost in costs if cost.working_bytes is not None]
     waiting = [cost.waiting_bytes for cost in costs if cost.waiting_bytes is not None]
     return Cost(

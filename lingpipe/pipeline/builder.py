@@ -190,6 +190,7 @@ class Pipeline(Parameterized):
             dtypes than before.
           CellError: the last cell does not return what it must.
           PipelineError: a stage failed; no update was applied and the next step may run.
+          DeviceMemoryError: with remat auto, not even the least fits device_memory.
           CompilationError: XLA cannot compile a stage, and `jit_compile` asks for it.
           NonFiniteError: loss, gradient (in float16: at the smallest loss scale) or the statistics
             of a layer with state are not finite; no update was applied.

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from lingpipe.base.context import Context
 from lingpipe.pipeline.errors import CellError, naming, stage_in_words
+from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.recompute_check import RecomputeCheck
 from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation, rematerialise
 from lingpipe.pipeline.stage_state import Statistics
@@ -44,7 +45,7 @@ class CellCalls:
     Attributes:
       stage: whose cells are called.
       seed: the run's seed.
-      training: True for a training pass.
+      inference: the kind of forward pass; None is training.
       compute_dtype: dtype of activations.
       keeping: what to keep between the passes; in training only.
       check: takes fingerprints of all outputs in training; None for none.
@@ -54,12 +55,17 @@ class CellCalls:
 
     stage: Stage
     seed: int
-    training: bool
+    inference: Inference | None
     compute_dtype: tf.DType
-    keeping: Keeping = dataclasses.field(default_factory=Keeping)
-    check: RecomputeCheck | None = None
+    keeping: Keeping
+    check: RecomputeCheck | None
     reports: list[Statistics] = dataclasses.field(default_factory=list)
     made: list[CellCall] = dataclasses.field(default_factory=list)
+
+    @property
+    def training(self) -> bool:
+        """Whether this is a training pass."""
+        return self.inference is None
 
     def apply(
         self,
@@ -121,7 +127,7 @@ class CellCalls:
                 compute_dtype=self.compute_dtype,
                 batch={key: batch[key] for key in cell.params.batch_keys()},
             )
-            doing = f"trace of its {'training' if self.training else 'evaluation'} pass"
+            doing = f"trace of its {self.inference.value if self.inference else 'training'} pass"
             before = len(graph.get_operations())
             # The cell's name leads the names of its operations, in messages and profiles.
             with naming(self.stage, doing, [name]), tf.name_scope(_scope_name(name)):

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.pipeline.graph_function import READS, ancestors_of, origin
+from lingpipe.pipeline.graph_function import ancestors_of, has_state, origin
 
 # Operations that look at the shape of a tensor and not at its values.
 SHAPES = ("Shape", "ShapeN", "Size", "Rank")
@@ -40,7 +40,7 @@ def with_effects(function: Callable[[], Any]) -> Any:
         # not come without it.
         tf.identity(op.outputs[0]) if op.outputs else op
         for op in added
-        if op.op_def.is_stateful and op.type not in READS and op not in needed
+        if has_state(op) and op not in needed
     ]
     with tf.control_dependencies(effects):
         return tf.nest.map_structure(copy_of, outputs)

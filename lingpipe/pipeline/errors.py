@@ -38,7 +38,7 @@ class CompilationError(UserError, TypeError):
 
 
 class DeviceMemoryError(UserError, MemoryError):
-    """A stage whose weights find no room on its device."""
+    """A stage whose weights, or the least that it must keep, find no room on its device."""
 
 
 # What a message of TensorFlow's holds if XLA could not compile a function.

@@ -255,7 +255,8 @@ class _Walk:
                         stage.start_step()
             for action in row:
                 if action is None:
-                    stages[0].run_on_nan()
+                    with naming(stages[0], "computation on NaN in a bubble"):
+                        stages[0].run_on_nan()
                     continue
                 stage, m = self._stages[action.stage], action.micro_batch
                 with naming(stage, f"{action.phase.name} pass of micro-batch {m}"):

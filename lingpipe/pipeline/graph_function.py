@@ -23,6 +23,11 @@ import tensorflow as tf
 READS = ("VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 
 
+def has_state(operation: tf.Operation) -> bool:
+    """Whether it does more than read: it changes something, or would return something else."""
+    return operation.op_def.is_stateful and operation.type not in READS
+
+
 class GraphFunction:
     """A function of flat tensors.
 
@@ -65,16 +70,19 @@ class GraphFunction:
 
 
 def _poison(spec: tf.TensorSpec) -> tf.Tensor:
-    """NaN, or zeros of a dtype that has none; open dimensions are 1."""
-    shape = [dim or 1 for dim in spec.shape.as_list()]
-    return tf.fill(shape, tf.constant(math.nan if spec.dtype.is_floating else 0, spec.dtype))
+    """NaN, or the zero of a dtype that has none; open dimensions are 1."""
+    dims = [] if spec.shape.rank is None else spec.shape.as_list()
+    shape = [dim or 1 for dim in dims]
+    if spec.dtype.is_floating:
+        return tf.fill(shape, tf.constant(math.nan, spec.dtype))
+    return tf.zeros(shape, spec.dtype)
 
 
 def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
     """Traces a function of flat tensors into a `ConcreteFunction` whose graph can be taken apart.
 
     Nothing is added to the graph on the way, so that operations on which no result depends do not
-    run; see `joint_graph.with_effects`.
+    run; see `effects.with_effects`.
     """
     return tf.compat.v1.wrap_function(function, list(signature))
 

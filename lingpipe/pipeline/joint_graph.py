@@ -35,6 +35,7 @@ from lingpipe.pipeline.graph_function import (
     READS,
     GraphFunction,
     ancestors_of,
+    has_state,
     inputs_of,
     inputs_read,
     part_of_graph,
@@ -274,8 +275,7 @@ def _varying(graph: tf.Graph) -> set[tf.Operation]:
             varies = operation.outputs[0].dtype != tf.resource
         else:
             # A random number drawn from a generator with state would come out different.
-            has_state = operation.op_def.is_stateful and operation.type not in READS
-            varies = has_state or not varying.isdisjoint(sources_of(operation))
+            varies = has_state(operation) or not varying.isdisjoint(sources_of(operation))
         if varies:
             varying.add(operation)
     return varying

@@ -106,7 +106,7 @@ class CellMemory:
 
     @property
     def working_bytes_again(self) -> int:
-        """The same where `tf.recompute_grad` computes it again: no gradient is sparse then."""
+        """`working_bytes` of a cell that is computed again: no gradient is sparse then."""
         return max(self.working_bytes, self._greatest_gradient)
 
     @property

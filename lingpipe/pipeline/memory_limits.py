@@ -87,7 +87,7 @@ def memory_of_stages(
                 settings.weights.fixed(weights, owned),
                 live[index],
                 settings.remat,
-                keeps_all=index == len(sizes) - 1 and schedule.alternates(index),
+                keeps_all=schedule.keeps_all(index),
                 device_memory=settings.stage_limit,
             )
         )
@@ -161,7 +161,7 @@ def memory_limits(
                 fixed,
                 live[stage],
                 settings,
-                keeps_all=stage == num_stages - 1 and schedule.alternates(stage),
+                keeps_all=schedule.keeps_all(stage),
             )
             for cell, fixed in zip(cells, each_fixed, strict=True)
         ]
@@ -200,9 +200,18 @@ def refusal(
         f"{format_bytes(memory.peak_bytes)}: {format_bytes(memory.fixed_bytes)} of weights, "
         f"gradients and slots, {memory.live_micro_batches} x {format_bytes(memory.kept_bytes)} "
         f"that micro-batches keep, {format_bytes(memory.working_bytes)} while one is in its "
-        f"backward pass.{together} device_memory is {format_bytes(settings.device_memory or 0)}"
+        f"backward pass{_updating_in_words(memory)}.{together} device_memory is "
+        f"{format_bytes(settings.device_memory or 0)}"
         f"{f', and {why}' if why else ''}. {_way_out(cells, len(sizes), settings)}"
     )
+
+
+def _updating_in_words(memory: StageMemory) -> str:
+    """What the update takes, where that is more than the passes do."""
+    passes = memory.live_micro_batches * memory.kept_bytes + memory.working_bytes
+    if memory.updating_bytes <= passes:
+        return ""
+    return f"; or, beside the first, {format_bytes(memory.updating_bytes)} while they are updated"
 
 
 def _way_out(cells: Sequence[CellMemory], num_stages: int, settings: MemorySettings) -> str:

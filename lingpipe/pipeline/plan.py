@@ -53,7 +53,9 @@ class StagePlan:
         them.
       flops: floating-point operations of the forward pass of one micro-batch.
       activation_bytes: what one micro-batch keeps for the backward pass without rematerialisation.
-      boundary_bytes: bytes that one micro-batch sends to the next stage; 0 for the last.
+      boundary_bytes: bytes of one micro-batch that cross the cut behind the stage; what it only
+        passes on is among them, though its maker sends that straight to its readers. 0 for the
+        last.
       seconds: measured seconds of the forward and backward pass of one micro-batch, the sum of its
         cells'; None where they were not measured.
       memory: what it holds at its peak; None where the plan was not told what that depends on.
@@ -176,12 +178,12 @@ def _with_memory(
 ) -> tuple[StagePlan, ...]:
     """The stages with what each holds."""
     limit = settings.stage_limit
-    last = len(stages) - 1
+    schedule = settings.make_schedule(len(stages))
     return tuple(
         dataclasses.replace(
             stage,
             memory=own,
-            remat=_remat_in_words(own, settings, index == last),
+            remat=_remat_in_words(own, settings, schedule.keeps_all(index)),
             kept_limit=None if limit is None else own.kept_limit(limit),
         )
         for index, (stage, own) in enumerate(zip(stages, held, strict=True))
@@ -219,9 +221,9 @@ def _stages(
     return tuple(stages)
 
 
-def _remat_in_words(stage: StageMemory, settings: MemorySettings, is_last: bool) -> str:
+def _remat_in_words(stage: StageMemory, settings: MemorySettings, keeps_all: bool) -> str:
     """What a stage does about activations, for a column of the table."""
-    if is_last or (settings.remat == "auto" and stage.kept_bytes == stage.full_bytes):
+    if keeps_all or (settings.remat == "auto" and stage.kept_bytes == stage.full_bytes):
         return "none"
     if settings.remat == "auto":
         kept, full = format_bytes(stage.kept_bytes), format_bytes(stage.full_bytes)
@@ -295,7 +297,7 @@ def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
     work = ("forward FLOPs", *(("seconds", "measured share") if is_measured else ("share",)))
     knows_memory = bool(plan.device_bytes)
     held = ("memory", "remat") if knows_memory else ()
-    rows = [("stage", "cells", "device", "weights", *work, "sends", *held)]
+    rows = [("stage", "cells", "device", "weights", *work, "crosses", *held)]
     for index, (stage, share) in enumerate(zip(plan.stages, plan.shares(), strict=True)):
         shared = f" (+{stage.mirrored_weights:,} shared)" if stage.mirrored_weights else ""
         rows.append(

@@ -31,6 +31,12 @@ def plan_faults(params: PlanParams) -> Iterator[tuple[str, str]]:
             parse_bytes(params.device_memory)
         except BytesError as error:
             yield "device_memory", f"device_memory: {error}"
+    elif params.remat.value == "auto":
+        yield (
+            "remat",
+            "remat (auto) keeps what fits device_memory, which is None: set it, such as 16GiB, or "
+            "take remat layer or stage.",
+        )
     bandwidth = params.link_bandwidth
     if bandwidth is None:
         return

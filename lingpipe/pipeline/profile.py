@@ -6,7 +6,8 @@ few times on a typical micro-batch: the same functions that training will run. T
 the next one takes what it returned. Cells with equal params and equal inputs are measured once.
 
 Devices are taken to be alike: all cells are measured on one. With rematerialisation every cell is
-measured as it runs on all stages but the last, with its recomputation.
+measured as it runs on all stages but the last, with its recomputation; under `auto` without, since
+its choice is not known yet.
 """
 
 from __future__ import annotations

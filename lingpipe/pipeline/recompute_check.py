@@ -9,16 +9,22 @@ backward pass computes anew, and the two are compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-# Odd, so that every bit of every element moves the sum.
+from lingpipe.errors import UserError
+from lingpipe.pipeline.errors import stage_in_words
+
+if TYPE_CHECKING:
+    from lingpipe.pipeline.stage import Stage
+
+# Odd, so that a change of any element almost surely moves the sum.
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 
 
-class ImpureCellError(ArithmeticError):
-    """A cell that gave other outputs when it was computed again."""
+class ImpureCellError(UserError, ArithmeticError):
+    """A cell that gave other outputs when it was computed again; no update was applied."""
 
 
 class RecomputeCheck:
@@ -56,8 +62,8 @@ class RecomputeCheck:
             number = tf.argmax(tf.cast(differs, tf.int32), output_type=tf.int32)
             return tf.where(tf.reduce_any(differs), number, -1)
 
-    def raise_if_impure(self, fault: tf.Tensor) -> None:
-        """Reads what `first_fault` found.
+    def raise_if_impure(self, fault: tf.Tensor, stage: Stage) -> None:
+        """Reads what `first_fault` found in a stage.
 
         Raises:
           ImpureCellError: naming the cell.
@@ -66,15 +72,15 @@ class RecomputeCheck:
         if number >= 0:
             cell = [cell for cell, prints in self._prints.items() if len(prints) > 1][number]
             raise ImpureCellError(
-                f"cell {cell} returned other values when it was computed again for the backward "
-                "pass, so that its gradient would be wrong. It must depend on its inputs, weights "
-                "and context alone: draw random numbers by context.random_key, keep no counters, "
-                "or set pipeline.remat=none."
+                f"{stage_in_words(stage, [cell])} returned other values when it was computed again "
+                "for the backward pass, so that its gradient would be wrong. It must depend on its "
+                "inputs, weights and context alone: draw random numbers by context.random_key, and "
+                "keep no counters."
             )
 
 
 def fingerprint(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Int64 scalar that depends on every bit of the tensors and on its place."""
+    """Int64 scalar; a change of any element, or of its place, almost surely gives another one."""
     total = tf.zeros([], tf.int64)
     for tensor in tensors:
         numbers = tf.cast(_as_integers(tensor), tf.int64)

@@ -64,7 +64,10 @@ def measure_recompute_shares(
       PipelineError: a twin could not be traced or run, for example for want of memory.
     """
     keepings = [keeping] * (len(stages) - 1) + [keeping_of_last(keeping, schedule)]
-    recompute = [k.remat is not Rematerialisation.none or k.forgets_last_cell for k in keepings]
+    recompute = [
+        (k.remat is not Rematerialisation.none or k.forgets_last_cell) and not _keeps_all(stage)
+        for k, stage in zip(keepings, stages, strict=True)
+    ]
     if not any(recompute):
         return [0.0] * len(stages)
     twins = [_twin(stage, schedule, compute_dtype) for stage in stages]
@@ -97,21 +100,33 @@ def _share(stage: Stage, twin: Stage, call: StageCall, splits_backward: bool) ->
     """The share for one stage."""
     seconds: dict[Stage, list[float]] = {stage: [], twin: []}
     with naming(stage, "measurement of what it computes again"):
-        for each in seconds:
-            each.start_step()
-        for turn in range(_WARM_UPS + _MOST_TURNS):
-            spent = sum(map(sum, seconds.values()))
-            if turn >= _WARM_UPS + _LEAST_TURNS and spent > _LEAST_SECONDS:
-                break
-            for each in (stage, twin) if turn % 2 else (twin, stage):
-                seconds[each].append(_backward_seconds(each, call, splits_backward))
-        for each in seconds:
-            each.end_step()
-        stage.state.clear()
-        for accumulator in stage.accumulators.values():
-            accumulator.assign(tf.zeros_like(accumulator))
+        try:
+            for each in seconds:
+                each.start_step()
+            for turn in range(_WARM_UPS + _MOST_TURNS):
+                spent = sum(map(sum, seconds.values()))
+                if turn >= _WARM_UPS + _LEAST_TURNS and spent > _LEAST_SECONDS:
+                    break
+                for each in (stage, twin) if turn % 2 else (twin, stage):
+                    seconds[each].append(_backward_seconds(each, call, splits_backward))
+        finally:
+            _forget(stage, twin)
     own, all_kept = (statistics.median(seconds[each][_WARM_UPS:]) for each in (stage, twin))
     return max(0.0, 1.0 - all_kept / own)
+
+
+def _forget(stage: Stage, twin: Stage) -> None:
+    """Drops what the measurement has added up."""
+    for each in (stage, twin):
+        each.end_step()
+    stage.state.clear()
+    for accumulator in stage.accumulators.values():
+        accumulator.assign(tf.zeros_like(accumulator))
+
+
+def _keeps_all(stage: Stage) -> bool:
+    """Whether what it keeps was chosen, and is all."""
+    return stage.residuals is not None and stage.residuals.work_again == 0
 
 
 def _backward_seconds(stage: Stage, call: StageCall, splits_backward: bool) -> float:

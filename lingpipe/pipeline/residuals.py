@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.pipeline.graph_function import READS, inputs_of, with_shapes
+from lingpipe.pipeline.graph_function import has_state, inputs_of, with_shapes
 from lingpipe.pipeline.graph_work import work_of
 from lingpipe.pipeline.joint_graph import Cut, Traced
 from lingpipe.pipeline.memory import format_bytes
@@ -167,8 +167,7 @@ class _Forward:
             return tuple(sorted(numbers[name] for name in read if name in numbers))
 
         def work(operation: tf.Operation) -> float:
-            has_state = operation.op_def.is_stateful and operation.type not in READS
-            is_kept = has_state or operation.name in first
+            is_kept = has_state(operation) or operation.name in first
             return math.inf if is_kept else float(work_of(shaped[operation.name]))
 
         self.described = ForwardPass(

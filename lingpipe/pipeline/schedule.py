@@ -108,16 +108,18 @@ class Schedule:
         halves = (Phase.backward_input, Phase.backward_weight)
         return frozenset(a.stage for row in self.rows for a in row if a.phase in halves)
 
-    def alternates(self, stage: int) -> bool:
-        """Whether on its device each forward of a stage is followed at once by its backward."""
-        row = self.rows[self.placement[stage]]
+    def keeps_all(self, stage: int) -> bool:
+        """Whether it is the last stage and each of its backwards follows its forward at once.
+
+        To compute anything again would save nothing there.
+        """
+        if stage != self.num_stages - 1:
+            return False
         backwards = (Phase.backward, Phase.backward_input)
         return all(
-            after.phase in backwards and after.stage == stage and after.micro_batch == m
-            for (phase, of, m), after in (
-                ((a.phase, a.stage, a.micro_batch), b) for a, b in itertools.pairwise(row)
-            )
-            if phase is Phase.forward and of == stage
+            after in [Action(phase, stage, action.micro_batch) for phase in backwards]
+            for action, after in itertools.pairwise(self.rows[self.placement[stage]])
+            if action.phase is Phase.forward and action.stage == stage
         )
 
     def needs(self, action: Action) -> list[Action]:

@@ -39,6 +39,8 @@ class Stage:
       batch_keys: entries of the batch that its cells read.
       jit_compile: True if XLA compiles its functions.
       residuals: what was chosen to be kept, if anything is chosen and training has been traced.
+      typical_outputs: nested specs of its outputs in a typical micro-batch; None unless what is
+        kept was chosen.
       interfaces: what goes in and out of each kind of pass that was traced; None is training.
     """
 
@@ -111,8 +113,6 @@ class Stage:
         keys = [key for name in names for key in self.cells[name].params.batch_keys()]
         return tuple(dict.fromkeys(keys))
 
-    # ---------------------------------------------------------------- tracing
-
     def trace_training(
         self,
         inputs: Any,
@@ -132,6 +132,7 @@ class Stage:
         Raises:
           PipelineError: a cell cannot be traced.
           CellError: the last cell does not return what it must.
+          DeviceMemoryError: not even the least that must be kept fits the limit.
         """
         traced = self._tracer.training(inputs, batch, typical, demand)
         self._training = traced.graph
@@ -150,8 +151,6 @@ class Stage:
         function, interface = self._tracer.inference(inference, inputs, batch, demand)
         self._inference[inference], self.interfaces[inference] = function, interface
         return interface.outputs
-
-    # ---------------------------------------------------------------- running
 
     @property
     def has_step_constants(self) -> bool:
@@ -201,13 +200,17 @@ class Stage:
 
         Returns:
           the gradients that it gives, in order.
+
+        Raises:
+          ImpureCellError: `Keeping.verify` asks for a comparison, and it failed; `backward_weight`
+            likewise.
         """
         with tf.device(self.device):
             gradients = [tf.identity(gradient) for gradient in output_gradients]
             results = self._training.backward(*kept, *gradients, *self._step_constants)
         *input_gradients, done = results
         if self._tracer.check:
-            self._tracer.check.raise_if_impure(done)
+            self._tracer.check.raise_if_impure(done, self)
         return input_gradients
 
     def backward_input(
@@ -240,7 +243,7 @@ class Stage:
             with tf.device(self.device):
                 (done,) = part.function(*kept)
             if self._tracer.check:
-                self._tracer.check.raise_if_impure(done)
+                self._tracer.check.raise_if_impure(done, self)
 
     def run_on_nan(self) -> None:
         """Runs the forward pass on numbers that are none, and forgets what it returns.

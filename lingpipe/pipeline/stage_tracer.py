@@ -119,7 +119,7 @@ class StageTracer:
         watched = floats(flat_inputs, demand.taken)
         if self.check:
             self.check.clear()
-        calls = self._calls(training=True)
+        calls = self._calls()
         with tf.GradientTape() as tape:
             tape.watch([flat_inputs[i] for i in watched])
             traced = self._traced_outputs(calls, list(stage.cells), inputs, entries, moment)
@@ -168,7 +168,7 @@ class StageTracer:
 
         def forward(*flat: tf.Tensor) -> list[tf.Tensor]:
             inputs, entries = tf.nest.pack_sequence_as(structure, flat[:-2])
-            calls = self._calls(training=False)
+            calls = self._calls(inference)
             traced = self._traced_outputs(calls, names, inputs, entries, flat[-2:])
             leaves = traced.leaves(tf.nest.flatten(inputs), demand, all_new=stage.is_last)
             found.append((traced.outputs, leaves))
@@ -182,12 +182,11 @@ class StageTracer:
                 function = CompiledFunction(function.concrete)
         return function, Interface.of(*found[0], read, structure)
 
-    def _calls(self, *, training: bool) -> CellCalls:
+    def _calls(self, inference: Inference | None = None) -> CellCalls:
         """Takes the calls of a new trace."""
-        check = self.check if training else None
-        return CellCalls(
-            self._stage, self._seed, training, self._compute_dtype, self._keeping, check
-        )
+        check = self.check if inference is None else None
+        keeping, dtype = self._keeping, self._compute_dtype
+        return CellCalls(self._stage, self._seed, inference, dtype, keeping, check)
 
     def _traced_outputs(
         self,

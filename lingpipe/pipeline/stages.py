@@ -70,7 +70,7 @@ def keeping_of_last(keeping: Keeping, schedule: Schedule) -> Keeping:
     All, where each backward pass follows its forward pass at once: to compute anything again would
     save nothing. Where it does not, the stage keeps what the others do, and never the logits.
     """
-    if schedule.alternates(schedule.num_stages - 1):
+    if schedule.keeps_all(schedule.num_stages - 1):
         return Keeping()
     return dataclasses.replace(keeping, forgets_last_cell=True)
 

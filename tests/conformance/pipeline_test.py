@@ -60,7 +60,7 @@ def test_p09_the_plan_counts_the_weights_that_are_built_for_every_number_of_stag
 
 @every_model
 @pytest.mark.parametrize("dtype", (tf.float32, tf.bfloat16))
-def test_the_plan_counts_the_bytes_that_stages_send(name: str, dtype: tf.DType) -> None:
+def test_the_plan_counts_the_bytes_that_cross_each_cut(name: str, dtype: tf.DType) -> None:
     model = CELL_LISTS[name]
     batch = dict(model.batch)
     num_stages = len(model.cells)

@@ -104,7 +104,7 @@ def test_the_table_has_a_row_a_stage_and_the_total() -> None:
     plan = make_plan(CELLS, 2, MICRO_BATCH)
     lines = format_plan(plan, ["/CPU:0", "/CPU:1"]).splitlines()
     assert lines == [
-        "stage  cells                device  weights          forward FLOPs  share  sends",
+        "stage  cells                device  weights          forward FLOPs  share  crosses",
         "0      3: embed .. layer_1  /CPU:0  544              2e+03          50.0%  192 B",
         "1      1: softmax           /CPU:1  1 (+400 shared)  2e+03          50.0%  0 B",
         "total 545 weights; one micro-batch: ids [2, 3]",
@@ -141,7 +141,7 @@ def test_measured_seconds_take_the_place_of_flops() -> None:
     assert plan.shares() == [0.5, 0.5]
     assert plan.seconds == 1.0
     header, first, *_ = (" ".join(line.split()) for line in format_plan(plan).splitlines())
-    assert header == "stage cells device weights forward FLOPs seconds measured share sends"
+    assert header == "stage cells device weights forward FLOPs seconds measured share crosses"
     assert first == "0 1: embed - 400 0 0.5 50.0% 198 B"
     assert make_plan(CELLS, 2, MICRO_BATCH).seconds is None
 

@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe.layers.embedding import Embedding
 from lingpipe.learner.optimizers import Adam
 from lingpipe.pipeline.graph_function import GraphFunction
 from lingpipe.pipeline.schedules import ScheduleKind, make_schedule
+from tests.pipeline.random_pipelines import (
+    DIM,
+    VOCABULARY,
+    Enter,
+    Look,
+    Turn,
+    WeightedLoss,
+    make_case,
+)
 from tests.pipeline.small_models import (
     EVERY_SETTING,
     TRANSLATION_MICRO_BATCH,
@@ -59,6 +69,21 @@ def test_a_transformer_with_dropout_and_ids_neither() -> None:
     clean, poisoned = (
         trained(cells, batch, ("1f1b", "layer"), poisons=p, **settings) for p in (False, True)
     )
+    for name, value in clean.items():
+        np.testing.assert_array_equal(poisoned[name], value, err_msg=name)
+
+
+def test_of_ids_and_masks_that_cross_zeros_are_made() -> None:
+    """The cells of random pipelines send ids and a boolean mask from stage to stage."""
+    cells = {
+        "enter": Enter.Params(),
+        "look": Look.Params(layer=Embedding.Params(vocabulary_size=VOCABULARY, model_dim=DIM)),
+        "turn": Turn.Params(),
+        "again": Look.Params(layer=Embedding.Params(vocabulary_size=VOCABULARY, model_dim=DIM)),
+        "loss": WeightedLoss.Params(),
+    }
+    batch = make_case(3).batches[0]
+    clean, poisoned = (trained(cells, batch, ("1f1b",), poisons=p) for p in (False, True))
     for name, value in clean.items():
         np.testing.assert_array_equal(poisoned[name], value, err_msg=name)
 

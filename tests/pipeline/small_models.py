@@ -204,6 +204,7 @@ def make_pipeline(
         partition=partition,
         **debugging,
         jit_compile=jit_compile,
+        device_memory="1TiB" if remat == "auto" else None,
     )
     params.override("schedule", schedule, text=True)
     params.override("remat", remat, text=True)
