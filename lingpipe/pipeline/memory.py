@@ -111,7 +111,7 @@ class CellMemory:
 
     @property
     def updating_bytes(self) -> int:
-        """On top of its weights while two of them are updated."""
+        """At most on top of its weights while two of them are updated."""
         return 2 * self._greatest_gradient
 
     @property
@@ -205,7 +205,7 @@ def stage_memory(
         return StageMemory(fixed_bytes, live_micro_batches, kept, full, working, updating)
 
     full = _kept_of_all(cells)
-    updating = max(cell.updating_bytes for cell in cells)
+    updating = _two_greatest_gradients(cells)
     waiting = sum(cell.waiting_bytes for cell in cells)
     all_kept = keeping(full, max(waiting, *(cell.working_bytes for cell in cells)))
     again = cells[1:] if _is_first(cells) else cells
@@ -247,6 +247,13 @@ def device_peaks(schedule: Schedule, stages: Sequence[StageMemory]) -> tuple[int
                 kept -= stage.kept_bytes
         peaks.append(fixed + max(peak, *(stage.updating_bytes for stage in own)))
     return tuple(peaks)
+
+
+def _two_greatest_gradients(cells: Sequence[CellMemory]) -> int:
+    """Bytes of the gradients of two weights, the most that an update has beside the weights."""
+    weights = {path: weight for cell in cells for path, weight in cell.weights.items()}
+    sizes = sorted((weight.size for weight in weights.values() if weight.trainable), reverse=True)
+    return 4 * sum(sizes[:2])
 
 
 def _is_first(cells: Sequence[CellMemory]) -> bool:

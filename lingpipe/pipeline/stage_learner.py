@@ -6,13 +6,17 @@ when it is made, so that an optimiser that cannot be traced is found out before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from lingpipe.learner.clipping import squared_norm
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.stage import Stage
+
+# Weights of so many numbers are updated two at a time.
+_LARGE = 2**14
 
 
 class StageLearner:
@@ -46,14 +50,23 @@ class StageLearner:
             factor: tf.Tensor, learning_rate: tf.Tensor, step: tf.Tensor, zero: tf.Tensor
         ) -> None:
             def move(path: str) -> None:
-                accumulator, weight = stage.accumulators[path], {path: self._owned[path]}
-                gradient = {path: accumulator * factor}
-                learner.apply(weight, gradient, self.slots, learning_rate, step)
-                _fill(accumulator, zero)
+                weight, gradient = {path: self._owned[path]}, stage.accumulators[path] * factor
+                learner.apply(weight, {path: gradient}, self.slots, learning_rate, step)
 
-            _two_at_a_time(self._owned, move)
-            for path in stage.accumulators.keys() - self._owned.keys():
-                _fill(stage.accumulators[path], zero)
+            # Each large one waits for the last but one: so there are never more scaled gradients
+            # and fresh sums than two beside the weights. Among small ones waiting costs more.
+            before: list[list[tf.Operation]] = [[], []]
+            for path, weight in self._owned.items():
+                is_large = weight.shape.num_elements() >= _LARGE
+                moved = _run_after(before[0] if is_large else [], functools.partial(move, path))
+                cleared = _run_after(
+                    moved, functools.partial(_fill, stage.accumulators[path], zero)
+                )
+                if is_large:
+                    before = [before[1], cleared]
+            for path, accumulator in stage.accumulators.items():
+                if path not in self._owned:
+                    _fill(accumulator, zero)
 
         @tf.function(input_signature=[scalar], autograph=False)
         def clear(zero: tf.Tensor) -> None:
@@ -96,16 +109,10 @@ def _fill(variable: tf.Variable, value: tf.Tensor) -> None:
     variable.assign(tf.fill(variable.shape, value))
 
 
-def _two_at_a_time(paths: Iterable[str], move: Callable[[str], None]) -> None:
-    """Calls `move` for each path, in a graph; what it makes there waits for the last but one.
-
-    So there are never more scaled gradients than two beside the weights.
-    """
+def _run_after(before: Sequence[tf.Operation], make: Callable[[], None]) -> list[tf.Operation]:
+    """Makes operations that wait for others, in a graph; returns those with side effects."""
     graph = tf.compat.v1.get_default_graph()
-    before: list[list[tf.Operation]] = [[], []]
-    for path in paths:
-        count = len(graph.get_operations())
-        with tf.control_dependencies(before[0]):
-            move(path)
-        made = [op for op in graph.get_operations()[count:] if op.op_def.is_stateful]
-        before = [before[1], made]
+    count = len(graph.get_operations())
+    with tf.control_dependencies(before):
+        make()
+    return [op for op in graph.get_operations()[count:] if op.op_def.is_stateful]

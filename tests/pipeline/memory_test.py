@@ -111,7 +111,8 @@ def test_gradients_that_wait_for_the_end_of_the_pass_add_up() -> None:
 def test_the_update_needs_two_gradients_when_all_passes_are_over() -> None:
     small = cell(kept=100, working=0, weights=10)
     assert peak([small], 1, "none") == 1000 + 100 + 8
-    assert peak([small, cell(kept=100, weights=50)], 1, "none") == 1000 + 2 * 4 * 50
+    large = CellMemory({"table": FakeWeight(90)}, small.cost, 8)
+    assert peak([small, large], 1, "none") == 1000 + 4 * (90 + 10)
 
 
 def test_what_cells_hand_on_is_kept_once() -> None:
