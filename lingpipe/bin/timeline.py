@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -17,6 +18,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the files and prints the table; 1 if the model came to numbers that are not finite."""
     experiment = make_experiment(lookup(arguments.model), arguments.overrides)
     outputs = [Path(output) for output in arguments.outputs]
+    # So that SIGTERM, too, takes the temporary folder of the vocabulary away.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         timeline = write_timeline(experiment, arguments.model, outputs)
     except NonFiniteError as error:

@@ -177,6 +177,11 @@ def _check_tensors(outputs: Any, where: str) -> None:
                 f"{where} returns {leaf!r} ({type(leaf).__name__}) among its outputs; all must be "
                 "tensors, in dicts, lists or tuples. Leave it out, or use tf.constant."
             )
+        if leaf.dtype.is_complex:
+            raise CellError(
+                f"{where} returns a {leaf.dtype.name} tensor among its outputs; gradients go from "
+                "cell to cell as real numbers. Return tf.math.real and tf.math.imag of it."
+            )
 
 
 def _scope_name(cell: str) -> str:

@@ -59,7 +59,7 @@ class GraphFunction:
 
     def run_on_nan(self) -> None:
         """Runs on numbers that are none, and forgets what it returns, or that shapes do not fit."""
-        with contextlib.suppress(tf.errors.InvalidArgumentError):
+        with contextlib.suppress(tf.errors.OpError):
             self(*(_poison(spec) for spec in self.signature))
 
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:

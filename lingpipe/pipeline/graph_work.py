@@ -42,8 +42,11 @@ _PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def product_flops(operation: tf.Operation) -> int:
     """Floating-point operations of a product of matrices or a convolution; 0 for all others.
 
-    A multiply-add counts as two. Dimensions that are not known count as one.
+    A multiply-add counts as two. Dimensions that are not known count as one; where not even their
+    number is known, nothing is counted.
     """
+    if any(tensor.shape.rank is None for tensor in (*operation.inputs, *operation.outputs)):
+        return 0
     if operation.type in _PRODUCTS:
         left = _dims(operation.inputs[0])
         attributes = operation.node_def.attr

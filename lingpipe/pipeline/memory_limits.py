@@ -104,6 +104,24 @@ def fits(stages: Sequence[StageMemory], settings: MemorySettings) -> bool:
     return max(peaks) <= settings.device_memory
 
 
+def kept_limits(stages: Sequence[StageMemory], settings: MemorySettings) -> list[int | None]:
+    """Bytes that a micro-batch may keep on each stage; None for no limit.
+
+    A stage alone on its device may keep all that is left there. Stages that share one may keep what
+    the plan says, and an equal part each of what that leaves.
+    """
+    if settings.device_memory is None:
+        return [None] * len(stages)
+    if settings.stages_per_device == 1:
+        return [stage.kept_limit(settings.device_memory) for stage in stages]
+    schedule = settings.make_schedule(len(stages))
+    left = [max(0, settings.device_memory - peak) for peak in device_peaks(schedule, stages)]
+    return [
+        stage.kept_bytes + left[device] // (settings.stages_per_device * stage.live_micro_batches)
+        for stage, device in zip(stages, schedule.placement, strict=True)
+    ]
+
+
 def fitting_partition(
     cells: Sequence[CellMemory],
     names: Sequence[str],

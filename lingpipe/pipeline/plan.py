@@ -20,6 +20,7 @@ from lingpipe.pipeline.memory_limits import (
     MemorySettings,
     fits,
     fitting_partition,
+    kept_limits,
     memory_of_stages,
     refusal,
 )
@@ -177,14 +178,14 @@ def _with_memory(
     stages: Sequence[StagePlan], held: Sequence[StageMemory], settings: MemorySettings
 ) -> tuple[StagePlan, ...]:
     """The stages with what each holds."""
-    limit = settings.stage_limit
     schedule = settings.make_schedule(len(stages))
+    limits = kept_limits(held, settings)
     return tuple(
         dataclasses.replace(
             stage,
             memory=own,
             remat=_remat_in_words(own, settings, schedule.keeps_all(index)),
-            kept_limit=None if limit is None else own.kept_limit(limit),
+            kept_limit=limits[index],
         )
         for index, (stage, own) in enumerate(zip(stages, held, strict=True))
     )

@@ -30,7 +30,7 @@ def plan_faults(params: PlanParams) -> Iterator[tuple[str, str]]:
         try:
             parse_bytes(params.device_memory)
         except BytesError as error:
-            yield "device_memory", f"device_memory: {error}"
+            yield "device_memory", str(error)
     elif params.remat.value == "auto":
         yield (
             "remat",

@@ -249,6 +249,7 @@ class Stage:
         """Runs the forward pass on numbers that are none, and forgets what it returns.
 
         Nothing may come of it: neither a gradient nor state nor a number in what others compute.
+        Only what a cell does beside computing, such as a print, happens once more.
         """
         with tf.device(self.device):
             self._training.forward.run_on_nan()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lingpipe.base.spec import Spec
@@ -73,8 +74,21 @@ class StageTraces:
             self._signature = widened
             self.routes.clear()
         if inference not in self.routes:
-            seen = {key: tf.TensorSpec(a.shape, tf.as_dtype(a.dtype)) for key, a in entries.items()}
-            self.routes[inference] = self._trace(inference, {**seen, **self._typical})
+            typical = {key: self._typical_spec(key, entries[key]) for key in read}
+            self.routes[inference] = self._trace(inference, typical)
+
+    def _typical_spec(self, key: str, seen: np.ndarray) -> tf.TensorSpec:
+        """Spec of an entry in a typical micro-batch, which must fit what is traced.
+
+        Dimensions that do not vary are those of the signature. Where what was called typical has
+        another dtype or another number of dimensions, what was seen is typical.
+        """
+        traced = self._signature[key]
+        spec = self._typical.get(key)
+        if spec is None or spec.dtype != traced.dtype or spec.shape.rank != traced.shape.rank:
+            return tf.TensorSpec(seen.shape, traced.dtype)
+        dims = zip(traced.shape.as_list(), spec.shape.as_list(), strict=True)
+        return tf.TensorSpec([new if old is None else old for old, new in dims], traced.dtype)
 
     def _trace(
         self, inference: Inference | None, typical: Mapping[str, tf.TensorSpec]

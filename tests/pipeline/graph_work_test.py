@@ -53,3 +53,13 @@ def test_other_operations_cost_by_the_element() -> None:
 
 def test_views_cost_nothing() -> None:
     assert sum(map(work_of, operations(lambda x: tf.reshape(x, [5, 3]), (3, 5)))) == 0
+
+
+def test_tensors_of_unknown_rank_count_as_elements() -> None:
+    def product(x: tf.Tensor) -> tf.Tensor:
+        unknown = tf.numpy_function(lambda a: a, [x], tf.float32)
+        return tf.einsum("...id,...id->...i", unknown, unknown) + tf.matmul(unknown, unknown)
+
+    found = operations(product, (3, 3))
+    assert sum(map(product_flops, found)) == 0
+    assert sum(map(work_of, found)) > 0

@@ -285,6 +285,7 @@ RETURNS: dict[str, Callable[[tf.Tensor], Any]] = {
     "vector": lambda x: {"loss": tf.reduce_sum(x, axis=1), "weight": tf.ones([])},
     "bool": lambda x: {"loss": tf.reduce_sum(x), "weight": tf.ones([]), "ok": tf.constant(True)},
     "integer": lambda x: {"loss": tf.size(x), "weight": tf.ones([])},
+    "complex": tf.signal.rfft,
 }
 
 
@@ -296,6 +297,7 @@ RETURNS: dict[str, Callable[[tf.Tensor], Any]] = {
         ("vector", r"must return numbers, .*'loss' is .*shape=\(None,\).*Use tf.reduce_sum"),
         ("bool", "must return numbers, .*'ok' is .*bool"),
         ("integer", "must return a floating 'loss', not int32"),
+        ("complex", "returns a complex64 tensor .* as real numbers"),
     ],
 )
 def test_a_last_cell_that_returns_no_sums_is_refused(kind: str, words: str) -> None:
