@@ -15,11 +15,12 @@ with 1 if the rule is broken.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import dataclasses
 import json
 import os
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -61,19 +62,21 @@ def measure(schedule_name: str, rounds: int, uncorrected: bool) -> list[dict[str
         pipeline.train_step(batches[m])
     alone: list[list[Costs]] = []
     together: list[list[Costs]] = []
+    updates: list[float] = []
     steps: dict[int, list[float]] = {m: [] for m in MICRO_BATCHES}
     stages = StageRuns(pipelines[1], batches[1])
     for _ in range(rounds):
         alone.append(stages.alone())
         together.append(stages.together())
+        updates.append(stages.update())
         for m, pipeline in pipelines.items():
             start = time.perf_counter()
             pipeline.train_step(batches[m])
             steps[m].append(time.perf_counter() - start)
     for pipeline in pipelines.values():
         pipeline.close()
-    slow = stage_costs(together)
-    fast = stage_costs(alone)
+    update_seconds = statistics.median(updates)
+    slow, fast = (stage_costs(rounds, update_seconds) for rounds in (together, alone))
     rows = []
     for m in MICRO_BATCHES:
         schedule = make_schedule(kind, 2, m)
@@ -102,8 +105,6 @@ def between(fast: Sequence[Any], slow: Sequence[Any], prediction: Any) -> list[A
       prediction: `Simulation` with `fast`. Of two devices one is always busy in a step, so that
         both are for as long as their busy times exceed it.
     """
-    import dataclasses
-
     both = max(0.0, sum(prediction.busy_seconds) - prediction.step_seconds)
     mixed = []
     for one, other, busy in zip(fast, slow, prediction.busy_seconds, strict=True):
@@ -117,18 +118,18 @@ def between(fast: Sequence[Any], slow: Sequence[Any], prediction: Any) -> list[A
     return mixed
 
 
-# Seconds of forward, backward and update of one stage.
-Costs = tuple[float, float, float]
+# Seconds of forward and backward of one stage.
+Costs = tuple[float, float]
 
 
-def stage_costs(rounds: Sequence[Sequence[Costs]]) -> list[Any]:
-    """The median over the rounds, for each stage."""
+def stage_costs(rounds: Sequence[Sequence[Costs]], update_seconds: float) -> list[Any]:
+    """The median over the rounds, for each stage; an update takes as long on both."""
     from lingpipe.pipeline.simulate import StageCost
 
     stages = []
     for of_stage in zip(*rounds, strict=True):
-        forward, backward, update = map(statistics.median, zip(*of_stage, strict=True))
-        stages.append(StageCost(forward, backward, update_seconds=update))
+        forward, backward = map(statistics.median, zip(*of_stage, strict=True))
+        stages.append(StageCost(forward, backward, update_seconds=update_seconds))
     return stages
 
 
@@ -166,20 +167,19 @@ class StageRuns:
 
     def together(self) -> list[Costs]:
         """What each takes while both work."""
-        found: list[Costs] = [(0.0, 0.0, 0.0)] * 2
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            return list(pool.map(self._run, range(2)))
 
-        def run(stage: int) -> None:
-            found[stage] = self._run(stage)
-
-        threads = [threading.Thread(target=run, args=(stage,)) for stage in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return found
+    def update(self) -> float:
+        """Seconds of norms and updates, which always run side by side."""
+        start = time.perf_counter()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda learner: learner.squared_norm(), self._learners))
+            list(pool.map(lambda learner: learner.update(0.0, 0.0, 1), self._learners))
+        return time.perf_counter() - start
 
     def _run(self, number: int) -> Costs:
-        stage, learner = self._stages[number], self._learners[number]
+        stage = self._stages[number]
         forwards, backwards = [], []
         for _ in range(self.REPEATS):
             start = time.perf_counter()
@@ -188,13 +188,7 @@ class StageRuns:
             stage.backward(kept, self._ends[number])
             forwards.append(middle - start)
             backwards.append(time.perf_counter() - middle)
-        updates = []
-        for _ in range(3):
-            start = time.perf_counter()
-            learner.squared_norm()
-            learner.update(0.0, 0.0, 1)
-            updates.append(time.perf_counter() - start)
-        return statistics.median(forwards), statistics.median(backwards), statistics.median(updates)
+        return statistics.median(forwards), statistics.median(backwards)
 
 
 def make_learner() -> Any:
@@ -211,7 +205,7 @@ def make_pipeline(kind: Any, num_micro_batches: int) -> Any:
     from lingpipe.base.spec import Spec
     from lingpipe.cluster.devices import DeviceType, stage_devices
     from lingpipe.pipeline.builder import Pipeline
-    from tasks.mt.model import TransformerModel
+    from tasks.mt.model import SharedTables, TransformerModel
 
     model = TransformerModel.Params(
         vocabulary_size=VOCABULARY,
@@ -220,6 +214,7 @@ def make_pipeline(kind: Any, num_micro_batches: int) -> Any:
         num_heads=4,
         num_encoder_layers=LAYERS,
         num_decoder_layers=LAYERS,
+        shared_tables=SharedTables.none,
     )
     return Pipeline.Params(num_stages=2, num_micro_batches=num_micro_batches, schedule=kind).build(
         cells=model.cells(),
