@@ -86,6 +86,12 @@ class ParallelInput(Input):
             yield from check_size(self, "vocabulary_size", most=MAX_VOCABULARY)
             yield from check_size(self, "window_examples", most=_MAX_WINDOW)
             sizes = ("tokens_per_batch", "max_length", "length_multiple", "rows_multiple")
+            if self.rows_multiple > 1 and not self.static_shapes:
+                yield (
+                    "rows_multiple",
+                    f"rows_multiple ({self.rows_multiple}) has no effect without static_shapes; "
+                    "set static_shapes to true, or leave it out.",
+                )
             impossible = list(check_size(self, *sizes, most=_MAX_TOKENS))
             yield from impossible or self._unfit_budget()
 

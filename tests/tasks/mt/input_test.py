@@ -359,6 +359,14 @@ def test_numbers_beyond_all_reason_are_refused_with_their_bound(
         TranslationInput.Params(**{field: value}).validate()
 
 
+def test_rows_that_would_not_be_minded_are_refused() -> None:
+    with pytest.raises(
+        ParamsError, match=r"rows_multiple \(4\) has no effect without static_sh"
+    ):
+        TranslationInput.Params(rows_multiple=4).validate()
+    TranslationInput.Params(rows_multiple=4, static_shapes=True).validate()
+
+
 def test_windows_grow_with_the_batch(vocab: Path) -> None:
     assert tiny(vocab, window_examples=None).window_examples == 16_384
     made = tiny(vocab, window_examples=None, tokens_per_batch=1_000_000)
