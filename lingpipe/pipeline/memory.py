@@ -114,6 +114,11 @@ class CellMemory:
         """At most on top of its weights while two of them are updated."""
         return 2 * self._greatest_gradient
 
+    def of_weights_alone(self) -> CellMemory:
+        """The cell as it would be if micro-batches took next to nothing."""
+        working = min(self.working_bytes, self._greatest_gradient)
+        return CellMemory(self.weights, Cost(0, None, 0, working, 0), min(self.input_bytes, 1))
+
     @property
     def _greatest_gradient(self) -> int:
         return 4 * max((w.size for w in self.weights.values() if w.trainable), default=0)

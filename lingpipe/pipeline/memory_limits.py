@@ -8,8 +8,10 @@ much it takes.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 from lingpipe.pipeline.memory import (
     CellMemory,
@@ -27,6 +29,9 @@ from lingpipe.pipeline.partitioner import (
 )
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.schedules import ScheduleKind, make_schedule
+
+# Numbers of stages to try one by one for a refusal's advice: a try takes up to 0.1 s.
+_ONE_BY_ONE = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,22 +238,60 @@ def _updating_in_words(memory: StageMemory) -> str:
 
 
 def _way_out(cells: Sequence[CellMemory], num_stages: int, settings: MemorySettings) -> str:
-    """Settings that would do, in words."""
-    candidates: list[tuple[str, int, MemorySettings]] = []
+    """What would do, in words: every setting that is named has been tried.
+
+    Other sizes of micro-batches cannot be tried, for which cells would have other costs. They are
+    named where the weights fit.
+    """
+    counts = range(num_stages, len(cells) + 1, settings.stages_per_device)
+    weights = [cell.of_weights_alone() for cell in cells]
+    enough = _first(counts, functools.partial(_some_cut_fits, weights, settings))
+    if enough is None:
+        return "Use smaller cells or more memory: no number of stages holds the weights."
     recomputing = dataclasses.replace(settings, remat="auto")
-    if settings.remat not in ("auto", "stage"):
-        candidates.append(("pipeline.remat=auto", num_stages, recomputing))
-    more = 2 * num_stages
-    while more <= len(cells):
-        candidates.append((f"pipeline.num_stages={more}", more, settings))
-        name = f"pipeline.remat=auto with pipeline.num_stages={more}"
-        candidates.append((name, more, recomputing))
-        more *= 2
-    for name, count, tried in candidates:
-        lightest = lightest_partition(memory_limits(cells, count, tried))
-        if fits(memory_of_stages(cells, lightest, tried), tried):
-            return f"{name} would do, or more and smaller micro-batches."
-    return "Use smaller micro-batches, smaller cells or a device with more memory."
+    if _some_cut_fits(cells, settings, num_stages):
+        return "Leave pipeline.partition out: another cut would do."
+    ways = []
+    for remat, tried in (("", settings), ("pipeline.remat=auto", recomputing)):
+        count = _first(counts, functools.partial(_some_cut_fits, cells, tried))
+        if count is not None:
+            ways.append((count, remat))
+    if ways:
+        count, remat = min(ways)
+        stages = "" if count == num_stages else f"pipeline.num_stages={count}"
+        smaller = ", or more and smaller micro-batches" if enough == num_stages else ""
+        return f"{' with '.join(filter(None, (remat, stages)))} would do{smaller}."
+    if enough == num_stages:
+        return "Use more and smaller micro-batches: the weights fit."
+    return (
+        f"The weights fit from pipeline.num_stages={enough} on: take as many stages, and more and "
+        "smaller micro-batches."
+    )
+
+
+def _first(counts: Sequence[int], holds: Callable[[int], bool]) -> int | None:
+    """The first number for which `holds`; None if there is none.
+
+    The first few are tried one by one. Beyond them strides double and the last one is halved: if
+    `holds` comes and goes, what is found is one for which it does, and perhaps not the first.
+    """
+    for count in counts[:_ONE_BY_ONE]:
+        if holds(count):
+            return count
+    failed, stride = _ONE_BY_ONE - 1, 1
+    while failed + 1 < len(counts):
+        tried = min(failed + stride, len(counts) - 1)
+        if holds(counts[tried]):
+            between = counts[failed + 1 : tried + 1]
+            return between[bisect.bisect_left(between[:-1], True, key=holds)]
+        failed, stride = tried, 2 * stride
+    return None
+
+
+def _some_cut_fits(cells: Sequence[CellMemory], settings: MemorySettings, num_stages: int) -> bool:
+    """Whether the lightest cut fits its devices."""
+    lightest = lightest_partition(memory_limits(cells, num_stages, settings))
+    return fits(memory_of_stages(cells, lightest, settings), settings)
 
 
 def _fixed_of_cells(cells: Sequence[CellMemory], weights: WeightBytes) -> list[int]:

@@ -55,11 +55,6 @@ class MemoryLimits:
     working: Sequence[Sequence[int]]
     stages: Sequence[int]
 
-    @classmethod
-    def alike(cls, cells: Sequence[int], stages: Sequence[int]) -> MemoryLimits:
-        """Cells that hold the same on every stage and need nothing on top."""
-        return cls([cells] * len(stages), [[0] * len(cells)] * len(stages), stages)
-
     def taken(self, stage: int, cells: slice) -> int:
         """Bytes that a stage of those cells takes."""
         return sum(self.held[stage][cells]) + max(self.working[stage][cells])

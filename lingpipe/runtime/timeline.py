@@ -135,7 +135,8 @@ def _in_words(experiment: Experiment.Params, step: RecordedStep, batch: Batch) -
     count = len({span.micro_batch for span in step.spans} - {None})
     return (
         f"stages {params.num_stages}, devices {len(step.devices)}, micro-batches {count} "
-        f"({batch.size} examples), schedule {params.schedule.value}, remat {params.remat.value}"
+        f"({batch.size} examples in all), schedule {params.schedule.value}, "
+        f"remat {params.remat.value}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
+import re
 
 import pytest
 
@@ -98,6 +99,72 @@ def test_what_limits_allow_fits_and_the_lightest_cut_is_nearly_so(seed: int) -> 
             assert fits(memory_of_stages(cells, sizes, settings), settings)
     assert num_fitting > 20
     assert num_refused > 5
+
+
+def test_what_a_refusal_names_fits_and_no_fewer_stages_do() -> None:
+    """Against all cuts there are, with the rematerialisation that it names."""
+    numbers = random.Random(0)
+    named = 0
+    for _ in range(200):
+        count = numbers.randint(2, 7)
+        cells = drawn_cells(numbers, count)
+        settings = drawn_settings(numbers, 1)
+        names = [f"cell_{index}" for index in range(count)]
+        try:
+            fitting_partition(cells, names, 1, settings, [1.0] * count)
+        except PartitionError as refusal:
+            words = re.search(r"(\S+ with )?pipeline\.num_stages=(\d+) would", str(refusal))
+            if words:
+                named += 1
+                stages = int(words[2])
+                tried = dataclasses.replace(settings, remat="auto") if words[1] else settings
+                assert any(fits_so(cells, sizes, tried) for sizes in every_cut(count, stages))
+                for fewer in range(2, stages):
+                    limits = memory_limits(cells, fewer, settings)
+                    assert not fits_so(cells, lightest_partition(limits), settings)
+    assert named > 10
+
+
+def fits_so(cells: list[CellMemory], sizes: list[int], settings: MemorySettings) -> bool:
+    return fits(memory_of_stages(cells, sizes, settings), settings)
+
+
+@pytest.mark.parametrize("needed", [1, 2, 16, 17, 18, 40, 100, 130])
+def test_many_stages_are_advised_where_as_many_are_needed(needed: int) -> None:
+    """Of 130 equal cells of 80 bytes, and 80 while they are updated."""
+    cost = Cost(1, Spec((1,), "bool"), 0, 0, 0)
+    cells = [CellMemory({str(k): FakeWeight(10)}, cost, min(k, 1)) for k in range(130)]
+    most = -(-130 // needed)  # Cells of a stage.
+    settings = MemorySettings(device_memory=80 * (most + 1) + 1)
+    names = [str(k) for k in range(130)]
+    if needed == 1:
+        assert fitting_partition(cells, names, 1, settings, [1.0] * 130) == [130]
+        return
+    with pytest.raises(PartitionError, match=rf"num_stages={-(-130 // most)} would do"):
+        fitting_partition(cells, names, 1, settings, [1.0] * 130)
+
+
+@pytest.mark.parametrize(
+    ("device_memory", "kept", "advice"),
+    [
+        # Each cell has 80 bytes of weights and gradients, and 80 more while they are updated.
+        (100, 0, "Use smaller cells or more memory: no number of stages holds the weights."),
+        (400, 1000, "Use more and smaller micro-batches: the weights fit."),
+        (250, 1000, "The weights fit from pipeline.num_stages=3 on: take as many stages, and"),
+        (250, 10, "pipeline.num_stages=3 would do."),
+        # Two cells: 160 bytes of weights, 200 kept and one at the boundary.
+        (400, 100, "pipeline.num_stages=3 would do, or more and smaller micro-batches."),
+    ],
+)
+def test_smaller_micro_batches_are_advised_only_where_the_weights_fit(
+    device_memory: int, kept: int, advice: str
+) -> None:
+    cost = Cost(1, Spec((1,), "bool"), kept, 0, 0)
+    cells = [CellMemory({str(k): FakeWeight(10)}, cost, min(k, 1)) for k in range(5)]
+    with pytest.raises(PartitionError) as refusal:
+        settings = MemorySettings(device_memory=device_memory)
+        fitting_partition(cells, list("abcde"), 2, settings, [1.0] * 5)
+    assert str(refusal.value).partition("takes less. ")[2].startswith(advice)
 
 
 def test_1f1b_cuts_more_cells_onto_the_stages_that_hold_fewer_micro_batches() -> None:

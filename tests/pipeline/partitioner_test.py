@@ -17,6 +17,11 @@ from lingpipe.pipeline.partitioner import (
 )
 
 
+def alike(cells: Sequence[int], stages: Sequence[int]) -> MemoryLimits:
+    """Cells that hold the same on every stage and need nothing on top."""
+    return MemoryLimits([cells] * len(stages), [[0] * len(cells)] * len(stages), stages)
+
+
 def stage_costs(costs: Sequence[float], sizes: Sequence[int]) -> list[float]:
     ends = list(itertools.accumulate(sizes))
     return [sum(costs[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
@@ -119,7 +124,7 @@ def test_sending_and_limits_are_minded_as_brute_force_minds_them(seed: int) -> N
             for sizes in every_cut(count, num_stages)
             if all(a <= b for a, b in zip(stage_costs(held, sizes), limits, strict=True))
         ]
-        memory = MemoryLimits.alike(held, limits)
+        memory = alike(held, limits)
         if not allowed:
             num_refused += 1
             with pytest.raises(PartitionError, match="No cut into"):
@@ -149,9 +154,9 @@ def test_a_cut_moves_away_from_where_sending_is_dear() -> None:
 
 def test_a_limit_moves_a_cut_and_each_stage_has_its_own() -> None:
     costs, held = [1, 1, 1, 1], [5, 5, 1, 1]
-    assert balanced_partition(costs, 2, memory=MemoryLimits.alike(held, [10, 10])) == [2, 2]
-    assert balanced_partition(costs, 2, memory=MemoryLimits.alike(held, [7, 7])) == [1, 3]
-    assert balanced_partition(costs, 2, memory=MemoryLimits.alike(held, [11, 1])) == [3, 1]
+    assert balanced_partition(costs, 2, memory=alike(held, [10, 10])) == [2, 2]
+    assert balanced_partition(costs, 2, memory=alike(held, [7, 7])) == [1, 3]
+    assert balanced_partition(costs, 2, memory=alike(held, [11, 1])) == [3, 1]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_limits_that_cannot_be_kept_to_are_refused_with_what_would_do(
     held: list[int], limits: list[int], words: str
 ) -> None:
     with pytest.raises(PartitionError, match=re.escape(words)):
-        balanced_partition([1, 1, 1, 1], 2, memory=MemoryLimits.alike(held, limits))
+        balanced_partition([1, 1, 1, 1], 2, memory=alike(held, limits))
 
 
 def test_the_limits_that_a_refusal_names_do_and_smaller_ones_do_not() -> None:
@@ -193,15 +198,15 @@ def test_the_limits_that_a_refusal_names_do_and_smaller_ones_do_not() -> None:
         held = [numbers.randint(1, 50) for _ in range(8)]
         limits = [max(held)] * 3
         with pytest.raises(PartitionError) as refusal:
-            balanced_partition(held, 3, memory=MemoryLimits.alike(held, limits))
+            balanced_partition(held, 3, memory=alike(held, limits))
         told = re.search(r"Limits greater by (\d+) bytes", str(refusal.value))
         assert told is not None
         missing = int(told[1])
         enough = [limit + missing for limit in limits]
-        balanced_partition(held, 3, memory=MemoryLimits.alike(held, enough))
+        balanced_partition(held, 3, memory=alike(held, enough))
         with pytest.raises(PartitionError):
             less = [limit - 1 for limit in enough]
-            balanced_partition(held, 3, memory=MemoryLimits.alike(held, less))
+            balanced_partition(held, 3, memory=alike(held, less))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -241,9 +246,9 @@ def test_too_few_numbers_are_refused() -> None:
     with pytest.raises(PartitionError, match=r"sending_costs has 2 numbers; .* need 1\."):
         balanced_partition([1, 1], 2, sending_costs=[0, 0])
     with pytest.raises(PartitionError, match=r"memory.held has 1 numbers; .* need 2\."):
-        balanced_partition([1, 1], 2, memory=MemoryLimits.alike([1], [1, 1]))
+        balanced_partition([1, 1], 2, memory=alike([1], [1, 1]))
     with pytest.raises(PartitionError, match=r"held has 3 rows .*working 3; 2 stages need one"):
-        balanced_partition([1, 1], 2, memory=MemoryLimits.alike([1, 1], [1, 1, 1]))
+        balanced_partition([1, 1], 2, memory=alike([1, 1], [1, 1, 1]))
     rows = [[1, 1], [1, 1]]
     with pytest.raises(PartitionError, match=r"memory.stages has 3 numbers; .* need 2\."):
         balanced_partition([1, 1], 2, memory=MemoryLimits(rows, rows, [1, 1, 1]))

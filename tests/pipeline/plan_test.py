@@ -225,7 +225,7 @@ def test_a_partition_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
     words = (
         r"Stage 0 \(cells embed .. layer_1\) would take 66.9 KiB: 6.4 KiB of weights, gradients "
         r"and slots, 3 x 19.5 KiB that micro-batches keep, 1.9 KiB while one is in its backward "
-        r"pass. device_memory is 48.8 KiB. pipeline.remat=auto would do, or more and smaller"
+        r"pass. device_memory is 48.8 KiB. Leave pipeline.partition out: another cut would do"
     )
     with pytest.raises(PartitionError, match=words):
         make_plan(CELLS, 2, MICRO_BATCH, [3, 1], memory=settings(device_memory=50_000))
@@ -233,7 +233,8 @@ def test_a_partition_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
 
 def test_a_model_that_no_cut_makes_fit_is_refused() -> None:
     words = (
-        r"Stage 0 .* device_memory is 9.8 KiB, and no cut into 2 stages takes less\. Use smaller"
+        r"Stage 0 .* device_memory is 9.8 KiB, and no cut into 2 stages takes less\. "
+        r"Use more and smaller micro-batches: the weights fit\.$"
     )
     with pytest.raises(PartitionError, match=words):
         make_plan(CELLS, 2, MICRO_BATCH, memory=settings(device_memory=10_000))

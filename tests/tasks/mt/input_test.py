@@ -360,9 +360,7 @@ def test_numbers_beyond_all_reason_are_refused_with_their_bound(
 
 
 def test_rows_that_would_not_be_minded_are_refused() -> None:
-    with pytest.raises(
-        ParamsError, match=r"rows_multiple \(4\) has no effect without static_sh"
-    ):
+    with pytest.raises(ParamsError, match=r"rows_multiple \(4\) has no effect without static_sh"):
         TranslationInput.Params(rows_multiple=4).validate()
     TranslationInput.Params(rows_multiple=4, static_shapes=True).validate()
 
