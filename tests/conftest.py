@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-NUM_DEVICES = 4
+NUM_DEVICES = 8
 
 
 def thread_settings(cores: int, environment: Mapping[str, str]) -> dict[str, str]:

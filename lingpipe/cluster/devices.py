@@ -12,7 +12,7 @@ import enum
 
 import tensorflow as tf
 
-from lingpipe.errors import UserError
+from lingpipe.cluster.placement import DeviceError
 
 
 class DeviceType(enum.Enum):
@@ -21,10 +21,6 @@ class DeviceType(enum.Enum):
     auto = "auto"  # GPUs if there are any, else CPU.
     cpu = "cpu"
     gpu = "gpu"
-
-
-class DeviceError(UserError, ValueError):
-    """Fewer devices than the stages need."""
 
 
 def stage_devices(count: int, device_type: DeviceType = DeviceType.auto) -> list[str]:
@@ -39,8 +35,9 @@ def stage_devices(count: int, device_type: DeviceType = DeviceType.auto) -> list
         return _logical_cpus(count)
     if len(gpus) < count:
         raise DeviceError(
-            f"The stages need {count} GPUs; this process sees {len(gpus)}. Use "
-            f"pipeline.num_stages={max(len(gpus), 1)} or cluster.device_type=cpu."
+            f"The stages need {count} GPUs; this process sees {len(gpus)}. Use fewer "
+            "stages or replicas (pipeline.num_stages, pipeline.num_replicas), or "
+            "cluster.device_type=cpu."
         )
     for gpu in gpus:
         # Once TensorFlow has started, how it takes memory is settled.

@@ -1,4 +1,4 @@
-"""The pipeline as its users see it: a list of cells, K stages, M micro-batches.
+"""The pipeline as its users see it: a list of cells, K stages, M micro-batches, R replicas.
 
     pipeline = Pipeline.Params(num_stages=2, num_micro_batches=4).build(
         cells={"embed": ..., "layer_0": ..., "loss": ...},
@@ -10,16 +10,14 @@
 
 The last cell returns a dict of scalar sums over its examples; `loss` and `weight` must be among
 them. Gradients are those of the sum of all losses divided by the sum of all weights, over the whole
-mini-batch, whatever K, M, schedule and rematerialisation are.
+mini-batch, whatever K, M, R, schedule and rematerialisation are.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,26 +25,32 @@ import tensorflow as tf
 
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
-from lingpipe.cluster.devices import DeviceError
+from lingpipe.cluster.placement import place_stages
 from lingpipe.hyperparams import Parameterized
 from lingpipe.learner.clipping import clip_factor
 from lingpipe.learner.learner import Learner
 from lingpipe.learner.loss_scale import LossScaleState
-from lingpipe.pipeline.executor import Executor
+from lingpipe.pipeline.executor import Executor, Share
 from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.joining import add_up, join_predictions
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch, split_batch
-from lingpipe.pipeline.plan import PartitionCosts, Plan, make_plan
-from lingpipe.pipeline.plan_params import memory_settings, plan_faults
+from lingpipe.pipeline.pipeline_params import PipelineParams
+from lingpipe.pipeline.plan import PartitionCosts, Plan
+from lingpipe.pipeline.planning import plan_pipeline
 from lingpipe.pipeline.profile import measure_cells
 from lingpipe.pipeline.recorder import Recording, StepRecorder
-from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
-from lingpipe.pipeline.schedules import ScheduleKind, make_schedule, stages_per_device_fault
-from lingpipe.pipeline.shared_weights import find_mirrors, find_owners
+from lingpipe.pipeline.schedules import make_schedule
+from lingpipe.pipeline.shared_weights import SharedWeights
+from lingpipe.pipeline.shares import share_out
+from lingpipe.pipeline.stage import Stage
+from lingpipe.pipeline.stage_learner import StageLearner, build_learners
 from lingpipe.pipeline.stage_traces import StageTraces
-from lingpipe.pipeline.stages import build_learner, build_stages
+from lingpipe.pipeline.stages import build_stages
 from lingpipe.pipeline.step_result import StepResult, check_finite, result_of
+
+# Added to what is being done while weights move.
+_RESTORE = "(other stages may have been updated: restore the last checkpoint)"
 
 
 class Pipeline(Parameterized):
@@ -54,7 +58,7 @@ class Pipeline(Parameterized):
 
     Attributes:
       plan: the plan that was followed.
-      stages: the stages, in order.
+      replicas: the stages of each replica, in order.
       step: number of training steps done.
       weights: path -> variable of every weight, each where it is owned.
       slots: `<weight path>/<slot>` -> variable of the optimiser.
@@ -62,57 +66,8 @@ class Pipeline(Parameterized):
         unless activations are float16.
     """
 
-    class Params(Parameterized.Params):
+    class Params(PipelineParams):
         """How to cut and run; what to run comes with `build`."""
-
-        num_stages: int = 1  # K: stages, over all devices.
-        stages_per_device: int = 1  # More than 1 for schedule interleaved; divides num_stages.
-        num_micro_batches: int = 1  # M: slices of a mini-batch that are in flight together.
-        schedule: ScheduleKind = ScheduleKind.gpipe  # Order of forwards and backwards.
-        remat: Rematerialisation = Rematerialisation.none  # Activations computed again.
-        # For debugging: compares what is computed again with what it was, bit for bit.
-        verify_recompute: bool = False
-        # For debugging: devices that would idle compute on NaN, which must change nothing.
-        poison_bubbles: bool = False
-        partition: list[int] | None = None  # Cells of each stage; None balances by cost.
-        # By what to balance: analytic (FLOPs), or measured (seconds; each cell is run alone first).
-        partition_costs: PartitionCosts = PartitionCosts.analytic
-        # Memory of one device, for all of its stages, such as 16GiB: stages are cut to fit it.
-        device_memory: str | None = None
-        # Bytes a second from stage to stage, to balance by what sending takes, too; with measured
-        # costs only. None: sending takes no time.
-        link_bandwidth: float | None = None
-        jit_compile: bool = False  # XLA compiles every stage, anew for each shape of a micro-batch.
-
-        def inconsistencies(self) -> Iterable[tuple[str, str]]:
-            for field in ("num_stages", "num_micro_batches"):
-                value = getattr(self, field)
-                if value < 1:
-                    yield field, f"{field} ({value}) must be at least 1."
-            if self.partition is not None and self.partition_costs is PartitionCosts.measured:
-                yield (
-                    "partition_costs",
-                    f"partition_costs (measured) has no use beside partition ({self.partition}), "
-                    "which says where to cut; leave one of them out.",
-                )
-            if self.jit_compile and self.verify_recompute:
-                yield (
-                    "verify_recompute",
-                    "verify_recompute compares bits, and XLA adds up in another order when it "
-                    "computes again; set jit_compile=false to verify.",
-                )
-            fault = stages_per_device_fault(self.schedule, self.num_stages, self.stages_per_device)
-            if fault:
-                yield "stages_per_device", fault
-            yield from plan_faults(self)
-
-        def keeping(self) -> Keeping:
-            """What stages keep from their forward to their backward passes."""
-            return Keeping(self.remat, verify=self.verify_recompute)
-
-        def num_devices(self) -> int:
-            """Number of devices that the stages need."""
-            return self.num_stages // self.stages_per_device
 
     def __init__(
         self,
@@ -133,8 +88,7 @@ class Pipeline(Parameterized):
           params: frozen params.
           cells: name -> params of each cell, in order; the last returns the loss.
           learner: optimiser, learning rate and clipping.
-          devices: at least `params.num_devices()`, used in order; stage s lies on the device that
-            the schedule gives it.
+          devices: at least `params.num_devices()`, used in order: see `place_stages`.
           micro_batch: typical shapes of a micro-batch, for balancing.
           seed: seed of initial weights and of dropout.
           compute_dtype: dtype of activations; weights and the sums of their gradients are float32.
@@ -151,28 +105,30 @@ class Pipeline(Parameterized):
           DeviceMemoryError: a stage does not fit its device.
         """
         self.params = params
-        _check_devices(params, devices)
+        self._schedules: dict[int, Schedule] = {}
+        schedule = self._schedule(params.num_micro_batches)
+        places = place_stages(devices, schedule.placement, params.num_replicas)
         self.plan = _plan(
             params, cells, learner, micro_batch, devices[0], seed, compute_dtype, cell_seconds
         )
-        self.step = 0
-        self._learner = learner
+        self.step, self._learner = 0, learner
         self.loss_scale = learner.loss_scale.start() if compute_dtype == tf.float16 else None
-        self._schedules: dict[int, Schedule] = {}
         self._is_clean = True
-        schedule = self._schedule(params.num_micro_batches)
-        keeping, is_compiled = params.keeping(), params.jit_compile
-        self.stages = build_stages(
-            self.plan, cells, devices, schedule, keeping, seed, compute_dtype, is_compiled
+        self.replicas = build_stages(
+            self.plan, cells, places, schedule, params, seed=seed, compute_dtype=compute_dtype
         )
-        owners = find_owners(self.stages)
-        self._mirrors = find_mirrors(self.stages, owners)
+        self._shared = SharedWeights(self.replicas, params.shards_optimizer)
+        self.weights = self._shared.weights
+        self._executor = Executor(self.replicas, schedule.placement, params.poison_bubbles)
         self.copy_shared_weights()  # Tied layers may declare different initial values.
-        self.weights = {path: stage.variables[path] for path, stage in owners.items()}
-        self._stage_learners = [build_learner(stage, learner, owners) for stage in self.stages]
-        self.slots = functools.reduce(operator.or_, (part.slots for part in self._stage_learners))
-        self._traces = StageTraces(self.stages, signature or {}, micro_batch)
-        self._executor = Executor(self.stages, schedule.placement, params.poison_bubbles)
+        self._learners = build_learners(self.replicas, self._shared, learner)
+        self.slots = dict(_all_slots(self._learners))
+        self._traces = StageTraces(self.replicas, signature or {}, micro_batch)
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages of the first replica, in order."""
+        return self.replicas[0]
 
     def train_step(self, batch: Mapping[str, np.ndarray]) -> StepResult:
         """One synchronous step on a mini-batch: forward, backward, one update.
@@ -198,13 +154,12 @@ class Pipeline(Parameterized):
         micro_batches = self._prepare(batch)
         self._is_clean = False
         step = self.step + 1
-        schedule, routes = self._schedule(len(micro_batches)), self._traces.routes[None]
+        shares, routes = self._shares(micro_batches), self._traces.routes[None]
         loss_scale = self.loss_scale.scale if self.loss_scale else 1.0
-        sums = add_up(self._executor.train(schedule, routes, micro_batches, step, loss_scale))
-        for mirror in self._mirrors:
-            mirror.add_gradient_to_owner()
-        learners = self._stage_learners
-        squares = self._executor.each(lambda stage: learners[stage.index].squared_norm(), "norm")
+        sums = add_up(self._executor.train(shares, routes, step, loss_scale))
+        if self._shared.has_traffic:
+            self._executor.each(self._shared.reduce, "reduction of gradients")
+        squares = self._executor.each(lambda stage: self._learner_of(stage).squared_norm(), "norm")
         learning_rate = self._learner.learning_rate(step)
         result = result_of(step, sums, sum(squares), learning_rate, loss_scale)
         smaller = self._scale_after_overflow(result)
@@ -223,10 +178,11 @@ class Pipeline(Parameterized):
         if self.loss_scale:
             self.loss_scale = self._learner.loss_scale.after_good_step(self.loss_scale)
         self._executor.each(
-            lambda stage: learners[stage.index].update(factor, learning_rate, step),
-            "update (other stages may have been updated: restore the last checkpoint)",
+            lambda stage: self._learner_of(stage).update(factor, learning_rate, step),
+            f"update {_RESTORE}",
         )
-        self.copy_shared_weights()
+        if self._shared.has_traffic:
+            self._executor.each(self._shared.broadcast, f"broadcast of weights {_RESTORE}")
         self._is_clean = True
         return result
 
@@ -248,14 +204,10 @@ class Pipeline(Parameterized):
         Raises:
           what `train_step` raises.
         """
-        mirrors, schedule = self._mirrors, self._schedule(self.params.num_micro_batches)
-        recorder = StepRecorder(self.stages, schedule.placement)
-        self._mirrors = [recorder.watch_mirror(mirror) for mirror in mirrors]
-        try:
-            with self._executor.recorded_by(recorder):
-                return self.train_step(batch), recorder.recording()
-        finally:
-            self._mirrors = mirrors
+        placement = self._schedule(self.params.num_micro_batches).placement
+        recorder = StepRecorder(self.replicas, placement)
+        with self._executor.recorded_by(recorder):
+            return self.train_step(batch), recorder.recording()
 
     def evaluate_step(self, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The last cell's sums over a batch, without dropout and without an update.
@@ -301,8 +253,8 @@ class Pipeline(Parameterized):
 
     def copy_shared_weights(self) -> None:
         """Brings the copies of shared weights up to date; call it after restoring a checkpoint."""
-        for mirror in self._mirrors:
-            mirror.copy_from_owner()
+        if self._shared.any_copies:
+            self._executor.each(self._shared.copy_all, "copying of shared weights")
 
     def restore_loss_scale(self, record: Mapping[str, Any] | None) -> None:
         """Goes on from the loss scale of a checkpoint, where activations are float16.
@@ -329,10 +281,17 @@ class Pipeline(Parameterized):
             self._schedules[num_micro_batches] = schedule
         return schedule
 
+    def _shares(self, micro_batches: Sequence[MicroBatch]) -> list[Share]:
+        """What each replica does; those for which there is no micro-batch are left out."""
+        shares = share_out(micro_batches, self.params.num_replicas)
+        return [Share(self._schedule(len(share)), share) for share in shares if share]
+
+    def _learner_of(self, stage: Stage) -> StageLearner:
+        return self._learners[stage.replica][stage.index]
+
     def _infer(self, inference: Inference, micro_batches: Sequence[MicroBatch]) -> list[Any]:
-        schedule = self._schedule(len(micro_batches))
-        routes = self._traces.routes[inference]
-        return self._executor.infer(inference, schedule, routes, micro_batches, self.step)
+        shares, routes = self._shares(micro_batches), self._traces.routes[inference]
+        return self._executor.infer(inference, shares, routes, self.step)
 
     def _prepare(
         self, batch: Mapping[str, np.ndarray], inference: Inference | None = None
@@ -342,23 +301,22 @@ class Pipeline(Parameterized):
         An `inference` of None is training. After a step that failed, was interrupted or skipped,
         accumulators hold parts of gradients and copies of shared weights may be old.
         """
-        micro_batches = split_batch(batch, self.params.num_micro_batches)
+        micro_batches = split_batch(batch, self.params.num_slices())
         self._traces.cover(micro_batches, inference)
         if not self._is_clean:
-            self._executor.each(lambda stage: self._stage_learners[stage.index].clear(), "clearing")
+            self._executor.each(lambda stage: self._learner_of(stage).clear(), "clearing")
             self.copy_shared_weights()
             self._is_clean = True
         return micro_batches
 
 
-def _check_devices(params: Pipeline.Params, devices: Sequence[str]) -> None:
-    if len(devices) < params.num_devices():
-        raise DeviceError(
-            f"num_stages ({params.num_stages}) with stages_per_device "
-            f"({params.stages_per_device}) needs {params.num_devices()} devices; there are "
-            f"{len(devices)}: {', '.join(devices) or 'none'}. Use num_stages="
-            f"{max(1, len(devices)) * params.stages_per_device}."
-        )
+def _all_slots(
+    learners: Iterable[Iterable[StageLearner]],
+) -> Iterator[tuple[str, tf.Variable]]:
+    """Name and variable of every slot."""
+    for parts in learners:
+        for part in parts:
+            yield from part.slots.items()
 
 
 def _plan(
@@ -382,13 +340,12 @@ def _plan(
             remat=params.remat,
             jit_compile=params.jit_compile,
         )
-    return make_plan(
+    return plan_pipeline(
+        params,
         cells,
-        params.num_stages,
         micro_batch,
-        params.partition,
+        num_slots=len(learner.optimizer.slot_names),
         compute_dtype=compute_dtype.name,
+        compute_bytes=compute_dtype.size,
         cell_seconds=cell_seconds,
-        link_bandwidth=params.link_bandwidth,
-        memory=memory_settings(params, len(learner.optimizer.slot_names), compute_dtype.size),
     )

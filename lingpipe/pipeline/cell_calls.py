@@ -17,8 +17,9 @@ import tensorflow as tf
 from lingpipe.base.context import Context
 from lingpipe.pipeline.errors import CellError, naming, stage_in_words
 from lingpipe.pipeline.inference import Inference
+from lingpipe.pipeline.keeping import Keeping, Rematerialisation
 from lingpipe.pipeline.recompute_check import RecomputeCheck
-from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation, rematerialise
+from lingpipe.pipeline.rematerialise import rematerialise
 from lingpipe.pipeline.stage_state import Statistics
 
 if TYPE_CHECKING:

@@ -108,7 +108,8 @@ def stage_in_words(stage: Stage, cells: Sequence[str] | None = None) -> str:
     """Such as "Stage 2 (cells decoder_0 .. decoder_3, device /CPU:2)"."""
     names = list(stage.cells) if cells is None else list(cells)
     noun = "cell" if len(names) == 1 else "cells"
-    return f"Stage {stage.index} ({noun} {first_and_last(names)}, device {stage.device})"
+    replica = f" of replica {stage.replica}" if stage.replica else ""
+    return f"Stage {stage.index}{replica} ({noun} {first_and_last(names)}, device {stage.device})"
 
 
 def _compilation_error(stage: Stage, doing: str, error: Exception) -> CompilationError:

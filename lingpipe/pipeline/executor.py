@@ -1,4 +1,4 @@
-"""Runs a schedule: one Python thread a device walks its row of actions.
+"""Runs a schedule: one Python thread a device walks its row of actions, in each replica.
 
 An action is one call of a stage function under the device; TensorFlow releases the interpreter
 while it computes, so the devices work side by side. What one stage has for another is sent to it
@@ -9,18 +9,21 @@ Nothing can wait for ever. A schedule is valid if it runs when each F waits for 
 before, and each B for that of the stage after, of the same micro-batch. A leaf may come from a
 stage further up, and a gradient from one further down; their actions lie earlier on the same
 chains, so that they have run whenever the nearer one has. Where nothing goes, nobody waits.
+Replicas do not wait for each other; a failure in one ends the step of all.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
+import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from lingpipe.cluster.placement import device_number
 from lingpipe.pipeline.errors import naming
 from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.mailboxes import Mailboxes, Parcel, Stopped
@@ -33,27 +36,50 @@ from lingpipe.pipeline.stage import Stage
 Result = TypeVar("Result")
 
 
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What a replica does in a step.
+
+    Attributes:
+      schedule: a valid schedule of its stages and of as many micro-batches.
+      micro_batches: its part of the mini-batch, in order.
+    """
+
+    schedule: Schedule
+    micro_batches: Sequence[MicroBatch]
+
+
 class Executor:
     """Threads that run the stages of one pipeline, kept from step to step."""
 
     def __init__(
-        self, stages: Sequence[Stage], placement: Sequence[int], poisons_bubbles: bool = False
+        self,
+        replicas: Sequence[Sequence[Stage]],
+        placement: Sequence[int],
+        poisons_bubbles: bool = False,
     ) -> None:
         """Starts no thread yet; each starts with the first step.
 
         Args:
-          stages: the stages, in order.
-          placement: for each stage the number of its device, as in `Schedule.placement`.
+          replicas: the stages of each replica, in order.
+          placement: for each stage the number of its device within its replica, as in
+            `Schedule.placement`.
           poisons_bubbles: True to let a device that would idle in a training step compute on NaN.
         """
         self._poisons_bubbles = poisons_bubbles
-        self._stages = list(stages)
+        self._replicas = [list(stages) for stages in replicas]
         self._placement = list(placement)
+        num_devices = max(self._placement) + 1
         # A pool of one thread for each device, never one pool for all: devices wait for each other,
         # so none may ever find its thread taken by another.
         self._pools = [
-            concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"device_{device}")
-            for device in range(max(self._placement) + 1)
+            [
+                concurrent.futures.ThreadPoolExecutor(
+                    1, thread_name_prefix=f"device_{device_number(replica, device, num_devices)}"
+                )
+                for device in range(num_devices)
+            ]
+            for replica in range(len(self._replicas))
         ]
         # Hands out the work. Only the main thread is interrupted, so that none of this thread's
         # calls reaches some devices and others not.
@@ -62,39 +88,43 @@ class Executor:
 
     def train(
         self,
-        schedule: Schedule,
+        shares: Sequence[Share],
         routes: Sequence[StageRoutes],
-        micro_batches: Sequence[MicroBatch],
         step: int,
         loss_scale: float = 1.0,
     ) -> list[Mapping[str, tf.Tensor]]:
         """Runs forward and backward of every micro-batch.
 
         Args:
-          schedule: a valid schedule of these stages on these devices, and of as many micro-batches.
+          shares: what each replica does; those that have nothing to do may be left out at the end.
           routes: what each stage sends and receives.
-          micro_batches: the slices of the mini-batch, in order.
           step: number of the step.
           loss_scale: the gradient of the loss that the backward pass starts from.
 
         Returns:
-          what the last cell returned, for each micro-batch.
+          what the last cell returned, for each micro-batch of the mini-batch.
 
         Raises:
           PipelineError: an action failed; accumulators hold part of the gradients.
         """
-        rows = schedule.rows_with_bubbles() if self._poisons_bubbles else schedule.rows
-        return self._run(rows, routes, micro_batches, step, loss_scale=loss_scale)
+        works = [
+            _Work(stages, routes, share.micro_batches, step, loss_scale=loss_scale)
+            for stages, share in zip(self._replicas, shares, strict=False)
+        ]
+        rows = [
+            s.schedule.rows_with_bubbles() if self._poisons_bubbles else s.schedule.rows
+            for s in shares
+        ]
+        return self._run(works, rows)
 
     def infer(
         self,
         inference: Inference,
-        schedule: Schedule,
+        shares: Sequence[Share],
         routes: Sequence[StageRoutes],
-        micro_batches: Sequence[MicroBatch],
         step: int,
     ) -> list[Any]:
-        """Runs the schedule's forward passes, without dropout; arguments as in `train`.
+        """Runs the schedules' forward passes, without dropout; arguments as in `train`.
 
         Returns:
           what the last cell that takes part returned, for each micro-batch.
@@ -102,11 +132,18 @@ class Executor:
         Raises:
           PipelineError: an action failed.
         """
-        forwards = [[a for a in row if a.phase is Phase.forward] for row in schedule.rows]
-        return self._run(forwards, routes, micro_batches, step, inference)
+        works = [
+            _Work(stages, routes, share.micro_batches, step, inference)
+            for stages, share in zip(self._replicas, shares, strict=False)
+        ]
+        forwards = [
+            [[a for a in row if a.phase is Phase.forward] for row in share.schedule.rows]
+            for share in shares
+        ]
+        return self._run(works, forwards)
 
     def each(self, function: Callable[[Stage], Result], doing: str) -> list[Result]:
-        """Calls `function` for every stage, on the thread of its device, and waits for all of them.
+        """Calls `function` for every stage of every replica, each on the thread of its device.
 
         It waits for all in every case, also after a failure or an interruption, so that nothing
         still runs when it is over.
@@ -122,12 +159,13 @@ class Executor:
             function = self._recorder.watch_call(function, doing)
         futures = self._together(
             lambda: [
-                self._pools[device].submit(function, stage)
-                for stage, device in zip(self._stages, self._placement, strict=True)
+                pools[device].submit(function, stage)
+                for stages, pools in zip(self._replicas, self._pools, strict=True)
+                for stage, device in zip(stages, self._placement, strict=True)
             ]
         )
         results = []
-        for stage, future in zip(self._stages, futures, strict=True):
+        for stage, future in zip(itertools.chain(*self._replicas), futures, strict=True):
             with naming(stage, doing):
                 results.append(future.result())
         return results
@@ -135,17 +173,17 @@ class Executor:
     @contextlib.contextmanager
     def recorded_by(self, recorder: StepRecorder) -> Iterator[None]:
         """Lets a recorder note what the devices do until the block ends."""
-        stages = self._stages
-        self._stages = [recorder.watch_stage(stage) for stage in stages]
+        replicas = self._replicas
+        self._replicas = [[recorder.watch_stage(stage) for stage in stages] for stages in replicas]
         self._recorder = recorder
         try:
             yield
         finally:
-            self._stages, self._recorder = stages, None
+            self._replicas, self._recorder = replicas, None
 
     def close(self) -> None:
         """Ends the threads; the executor cannot be used afterwards."""
-        for pool in (self._coordinator, *self._pools):
+        for pool in (self._coordinator, *itertools.chain(*self._pools)):
             pool.shutdown()
 
     def _together(
@@ -175,27 +213,33 @@ class Executor:
             raise
 
     def _run(
-        self,
-        rows: Sequence[Sequence[Action | None]],
-        routes: Sequence[StageRoutes],
-        micro_batches: Sequence[MicroBatch],
-        step: int,
-        inference: Inference | None = None,
-        loss_scale: float = 1.0,
+        self, works: Sequence[_Work], rows: Sequence[Sequence[Sequence[Action | None]]]
     ) -> list[Any]:
-        """Lets every device walk its row; raises the first failure once all threads have ended."""
-        boxes = Mailboxes(self._placement)
-        results: dict[int, Any] = {}
-        walk = functools.partial(
-            _Walk, self._stages, routes, boxes, micro_batches, step, results, inference, loss_scale
-        )
+        """Lets every device walk its row; raises the first failure once all threads have ended.
+
+        Args:
+          works: what each replica works on.
+          rows: for each replica the row of each of its devices.
+        """
+        boxes = [Mailboxes(self._placement) for _ in works]
+
+        def fail(failure: BaseException) -> None:
+            for each in boxes:
+                each.fail(failure)
+
         self._together(
             lambda: [
-                pool.submit(walk().walk, row) for pool, row in zip(self._pools, rows, strict=True)
+                pool.submit(_Walk(work, own_boxes, fail).walk, row)
+                for work, own_boxes, own_rows, pools in zip(
+                    works, boxes, rows, self._pools, strict=False
+                )
+                for row, pool in zip(own_rows, pools, strict=True)
             ],
-            boxes.fail,
+            fail,
         )
-        failure = boxes.take_failure()
+        # All replicas have one, if any has; the first one's is that which came first.
+        failure = boxes[0].take_failure()
+        boxes.clear()
         if failure is not None:
             try:
                 raise failure
@@ -203,35 +247,48 @@ class Executor:
                 # The failure's traceback holds this frame; without the name there is no circle,
                 # and what the failed step held on the devices is free as soon as it is handled.
                 del failure
-        return [results[m] for m in range(len(micro_batches))]
+        return [work.results[m] for work in works for m in range(len(work.micro_batches))]
+
+
+@dataclasses.dataclass
+class _Work:
+    """What the devices of one replica do together in a step.
+
+    Attributes:
+      stages: the replica's.
+      routes: what each of them sends and receives.
+      micro_batches: those that go through them.
+      step: number of the step.
+      inference: None is training.
+      loss_scale: the gradient of the loss.
+      results: takes what the last cell returns for each micro-batch.
+    """
+
+    stages: Sequence[Stage]
+    routes: Sequence[StageRoutes]
+    micro_batches: Sequence[MicroBatch]
+    step: int
+    inference: Inference | None = None
+    loss_scale: float = 1.0
+    results: dict[int, Any] = dataclasses.field(default_factory=dict)
 
 
 class _Walk:
     """One device's way through its row of actions in one step."""
 
     def __init__(
-        self,
-        stages: Sequence[Stage],
-        routes: Sequence[StageRoutes],
-        boxes: Mailboxes,
-        micro_batches: Sequence[MicroBatch],
-        step: int,
-        results: dict[int, Any],
-        inference: Inference | None,
-        loss_scale: float,
+        self, work: _Work, boxes: Mailboxes, fail: Callable[[BaseException], None]
     ) -> None:
-        """Starts nothing; `results` takes what the last cell returns for each micro-batch.
+        """Starts nothing.
 
-        An `inference` of None is training.
+        Args:
+          work: what its replica does.
+          boxes: what the stages of its replica send each other.
+          fail: ends the step of all devices.
         """
-        self._stages = stages
-        self._routes = routes
+        self._work = work
         self._boxes = boxes
-        self._micro_batches = micro_batches
-        self._step = step
-        self._results = results
-        self._inference = inference
-        self._loss_scale = loss_scale
+        self._fail = fail
         # For each stage and micro-batch what its next phase needs of the one before.
         self._kept: dict[tuple[int, int], list[tf.Tensor]] = {}
 
@@ -247,9 +304,9 @@ class _Walk:
             Phase.backward_weight: self._backward_weight,
         }
         own = dict.fromkeys(action.stage for action in row if action)
-        stages = [self._stages[index] for index in own]
+        stages = [self._work.stages[index] for index in own]
         try:
-            if self._inference is None:
+            if self._work.inference is None:
                 for stage in stages:
                     with naming(stage, "casts of its weights"):
                         stage.start_step()
@@ -258,7 +315,7 @@ class _Walk:
                     with naming(stages[0], "computation on NaN in a bubble"):
                         stages[0].run_on_nan()
                     continue
-                stage, m = self._stages[action.stage], action.micro_batch
+                stage, m = self._work.stages[action.stage], action.micro_batch
                 with naming(stage, f"{action.phase.name} pass of micro-batch {m}"):
                     # What these calls name dies with them; a tensor named here would stay alive
                     # while the device waits for its next one.
@@ -266,37 +323,38 @@ class _Walk:
         except Stopped:
             pass
         except BaseException as failure:
-            self._boxes.fail(failure)
+            self._fail(failure)
         finally:
             self._kept.clear()
             for stage in stages:
                 stage.end_step()
 
     def _forward(self, stage: Stage, m: int) -> None:
-        routes, micro_batch = self._routes[stage.index], self._micro_batches[m]
+        work = self._work
+        routes, micro_batch = work.routes[stage.index], work.micro_batches[m]
         leaves: list[Any] = [None] * routes.num_inputs
         for sender, numbers in routes.inputs:
             parcel = self._boxes.take(Parcel("inputs", sender, stage.index, m))
             for number, leaf in zip(numbers, parcel, strict=True):
                 leaves[number] = leaf
-        if self._inference is None:
-            made, kept = stage.forward(leaves, micro_batch, self._step)
+        if work.inference is None:
+            made, kept = stage.forward(leaves, micro_batch, work.step)
             self._kept[stage.index, m] = kept
         else:
-            made = stage.infer(self._inference, leaves, micro_batch, self._step)
+            made = stage.infer(work.inference, leaves, micro_batch, work.step)
         if stage.is_last:
-            self._results[m] = stage.interfaces[self._inference].packed(made)
+            work.results[m] = stage.interfaces[work.inference].packed(made)
         self._send("inputs", stage, m, routes.outputs, made)
 
     def _backward(self, stage: Stage, m: int) -> None:
         gradients = stage.backward(self._kept.pop((stage.index, m)), self._given(stage, m))
-        self._send("gradients", stage, m, self._routes[stage.index].input_gradients, gradients)
+        self._send("gradients", stage, m, self._work.routes[stage.index].input_gradients, gradients)
 
     def _backward_input(self, stage: Stage, m: int) -> None:
         key = stage.index, m
         gradients, kept = stage.backward_input(self._kept.pop(key), self._given(stage, m))
         self._kept[key] = kept
-        self._send("gradients", stage, m, self._routes[stage.index].input_gradients, gradients)
+        self._send("gradients", stage, m, self._work.routes[stage.index].input_gradients, gradients)
 
     def _backward_weight(self, stage: Stage, m: int) -> None:
         stage.backward_weight(self._kept.pop((stage.index, m)))
@@ -309,8 +367,9 @@ class _Walk:
         """
         if stage.is_last:
             with tf.device(stage.device):
-                return [tf.constant(self._loss_scale, self._results[m]["loss"].dtype)]
-        routes = self._routes[stage.index]
+                dtype = self._work.results[m]["loss"].dtype
+                return [tf.constant(self._work.loss_scale, dtype)]
+        routes = self._work.routes[stage.index]
         totals: list[Any] = [None] * routes.num_gradients
         for sender, numbers in routes.gradients:
             parcel = self._boxes.take(Parcel("gradients", sender, stage.index, m))

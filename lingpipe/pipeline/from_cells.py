@@ -87,7 +87,7 @@ def pipeline_from_cells(
         pipeline.override(name, value, text=isinstance(value, str))
     pipeline.validate()
     devices = devices or stage_devices(pipeline.num_devices())
-    micro_batch = _micro_batch(example, pipeline.num_micro_batches)
+    micro_batch = _micro_batch(example, pipeline.num_slices())
     reads = tuple(name for name in micro_batch if name != INPUT)
     own = {INPUT: InputCell((INPUT,)), **_named_cells(cells), LOSS: _loss_cell(loss, reads)}
     constant = Constant.Params(value=1e-3)
@@ -101,7 +101,7 @@ def pipeline_from_cells(
     )
 
 
-def _micro_batch(example: Mapping[str, Any], num_micro_batches: int) -> dict[str, Spec]:
+def _micro_batch(example: Mapping[str, Any], num_slices: int) -> dict[str, Spec]:
     """Specs of the entries of one micro-batch.
 
     Raises:
@@ -116,7 +116,7 @@ def _micro_batch(example: Mapping[str, Any], num_micro_batches: int) -> dict[str
     for name, array in arrays.items():
         if not array.ndim:
             raise CellError(f"{name!r} is the scalar {array}; it needs examples along dimension 0.")
-    rows = max(1, len(arrays[INPUT]) // num_micro_batches)
+    rows = max(1, len(arrays[INPUT]) // num_slices)
     return {
         name: Spec((rows, *array.shape[1:]), array.dtype.name) for name, array in arrays.items()
     }

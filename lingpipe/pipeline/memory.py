@@ -24,6 +24,7 @@ from typing import Any
 from lingpipe.base.cost import Cost
 from lingpipe.base.spec import specs_bytes
 from lingpipe.errors import UserError
+from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.schedule import Phase, Schedule
 
 _UNITS = {
@@ -33,9 +34,6 @@ _UNITS = {
     **{f"{letter}B": 10 ** (3 * power) for power, letter in enumerate("kMGTP", 1)},
     "KB": 1000,
 }
-
-# Names of `Rematerialisation`, which needs TensorFlow.
-_KEEP_ALL, _KEEP_CELLS, _KEEP_BOUNDARY, _KEEP_WHAT_FITS = "none", "layer", "stage", "auto"
 
 
 class BytesError(UserError, ValueError):
@@ -187,7 +185,7 @@ def stage_memory(
     cells: Sequence[CellMemory],
     fixed_bytes: int,
     live_micro_batches: int,
-    remat: str,
+    remat: Rematerialisation,
     *,
     keeps_all: bool,
     device_memory: int | None = None,
@@ -198,8 +196,8 @@ def stage_memory(
       cells: its cells, in order. One that is given nothing is the first of the model.
       fixed_bytes: what `WeightBytes.fixed` says of its weights.
       live_micro_batches: as in `Schedule.peak_live_of_stages`.
-      remat: name of a `Rematerialisation`. "auto" keeps as much as fits `device_memory`, from what
-        "stage" keeps to what "none" does.
+      remat: the rule; `auto` keeps as much as fits `device_memory`, from what `stage` keeps to what
+        `none` does.
       keeps_all: True for a last stage that computes nothing again; see `keeping_of_last`.
       device_memory: bytes for this stage; None for no limit.
     """
@@ -214,15 +212,15 @@ def stage_memory(
     waiting = sum(cell.waiting_bytes for cell in cells)
     all_kept = keeping(full, max(waiting, *(cell.working_bytes for cell in cells)))
     again = cells[1:] if _is_first(cells) else cells
-    if keeps_all or remat == _KEEP_ALL or not again:
+    if keeps_all or remat is Rematerialisation.none or not again:
         return all_kept
     one_again = max(cell.kept_bytes + max(waiting, cell.working_bytes_again) for cell in again)
     if again is not cells:
         one_again = max(one_again, cells[0].working_bytes)
-    if remat == _KEEP_CELLS:
+    if remat is Rematerialisation.layer:
         return keeping(_kept_of_inputs(cells), one_again)
     boundary = _kept_of_boundary(cells)
-    if remat == _KEEP_BOUNDARY:
+    if remat is Rematerialisation.stage:
         recomputed = sum(cell.kept_bytes for cell in again)
         working = max(waiting, *(cell.working_bytes_again for cell in again))
         return keeping(boundary, recomputed + working)

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
+from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.memory import (
     CellMemory,
     StageMemory,
@@ -42,7 +43,7 @@ class MemorySettings:
       schedule: which rule.
       num_micro_batches: M.
       stages_per_device: stages that share a device.
-      remat: name of a `Rematerialisation`.
+      remat: the rule.
       weights: bytes for each weight.
       device_memory: bytes of one device, for all of its stages; None for no limit.
     """
@@ -50,7 +51,7 @@ class MemorySettings:
     schedule: ScheduleKind = ScheduleKind.gpipe
     num_micro_batches: int = 1
     stages_per_device: int = 1
-    remat: str = "none"
+    remat: Rematerialisation = Rematerialisation.none
     weights: WeightBytes = dataclasses.field(default_factory=WeightBytes)
     device_memory: int | None = None
 
@@ -248,7 +249,7 @@ def _way_out(cells: Sequence[CellMemory], num_stages: int, settings: MemorySetti
     enough = _first(counts, functools.partial(_some_cut_fits, weights, settings))
     if enough is None:
         return "Use smaller cells or more memory: no number of stages holds the weights."
-    recomputing = dataclasses.replace(settings, remat="auto")
+    recomputing = dataclasses.replace(settings, remat=Rematerialisation.auto)
     if _some_cut_fits(cells, settings, num_stages):
         return "Leave pipeline.partition out: another cut would do."
     ways = []
@@ -313,13 +314,13 @@ def _alone(
     once = 0
     if cell.input_bytes == 0:  # The first cell: it always keeps all.
         fixed += live * max(kept, cell.output_bytes) + waiting
-    elif keeps_all or settings.remat == "none":
+    elif keeps_all or settings.remat is Rematerialisation.none:
         fixed += live * kept + waiting
         once = live * cell.cost.passed_bytes
-    elif settings.remat == "layer":
+    elif settings.remat is Rematerialisation.layer:
         fixed += boundary + waiting
         working = kept + again
-    elif settings.remat == "stage":
+    elif settings.remat is Rematerialisation.stage:
         fixed += kept + waiting
         working, once = again, boundary
     else:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from lingpipe.base.cost import Cost
 from lingpipe.base.spec import Spec, Specs, flatten_specs, specs_bytes, with_floats_as
+from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.memory import CellMemory, StageMemory, device_peaks, format_bytes
 from lingpipe.pipeline.memory_limits import (
     MemorySettings,
@@ -224,12 +225,13 @@ def _stages(
 
 def _remat_in_words(stage: StageMemory, settings: MemorySettings, keeps_all: bool) -> str:
     """What a stage does about activations, for a column of the table."""
-    if keeps_all or (settings.remat == "auto" and stage.kept_bytes == stage.full_bytes):
+    chooses = settings.remat is Rematerialisation.auto
+    if keeps_all or (chooses and stage.kept_bytes == stage.full_bytes):
         return "none"
-    if settings.remat == "auto":
+    if chooses:
         kept, full = format_bytes(stage.kept_bytes), format_bytes(stage.full_bytes)
         return f"keeps {kept} of {full}"
-    return settings.remat
+    return settings.remat.value
 
 
 def _sending_seconds(cells: Sequence[CellMemory], link_bandwidth: float) -> list[float]:

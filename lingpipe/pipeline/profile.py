@@ -27,9 +27,9 @@ import tensorflow as tf
 from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.pipeline.errors import naming, refusing_lack_of_memory
+from lingpipe.pipeline.keeping import Keeping, Rematerialisation
 from lingpipe.pipeline.micro_batch import BatchError, MicroBatch
 from lingpipe.pipeline.plan import StagePlan
-from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.stage import Stage
 
 # Runs before those that count, and of these: at least so many, more while they take less time

@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from lingpipe.base.spec import Spec
 from lingpipe.pipeline.errors import naming
+from lingpipe.pipeline.keeping import Keeping, Rematerialisation
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.recorder import StageCall, wait_for_device
-from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.schedule import Schedule
 from lingpipe.pipeline.stage import Stage
 from lingpipe.pipeline.stage_traces import StageTraces
@@ -75,7 +75,7 @@ def measure_recompute_shares(
     for call in calls:
         entries |= {key: np.asarray(value) for key, value in call.forward[1].entries.items()}
     whole = MicroBatch(0, entries)
-    StageTraces(twins, signature or {}, micro_batch or {}).cover([whole])
+    StageTraces([twins], signature or {}, micro_batch or {}).cover([whole])
     return [
         _share(stage, twin, call, stage.index in schedule.split_stages) if recomputes else 0.0
         for stage, twin, call, recomputes in zip(stages, twins, calls, recompute, strict=True)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import tensorflow as tf
 
+from lingpipe.cluster.placement import device_number
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.schedule import Phase
-from lingpipe.pipeline.shared_weights import Mirror
 from lingpipe.pipeline.stage import Stage
 from lingpipe.pipeline.timeline import CASTS, RecordedSpan, RecordedStep
 
@@ -43,7 +43,8 @@ class Recording:
 
     Attributes:
       step: what was done, and when.
-      calls: for each stage its call for the first micro-batch, so that it can be measured again.
+      calls: for each stage of replica 0 its call for the first micro-batch, so that it can be
+        measured again.
     """
 
     step: RecordedStep
@@ -53,15 +54,17 @@ class Recording:
 class StepRecorder:
     """The notes of one step; its clock starts when it is made."""
 
-    def __init__(self, stages: Sequence[Stage], placement: Sequence[int]) -> None:
+    def __init__(self, replicas: Sequence[Sequence[Stage]], placement: Sequence[int]) -> None:
         """Starts the clock.
 
         Args:
-          stages: the stages of the pipeline, in order.
-          placement: for each stage the number of its device, as in `Schedule.placement`.
+          replicas: the stages of each replica of the pipeline, in order.
+          placement: for each stage the number of its device within its replica, as in
+            `Schedule.placement`.
         """
         self._placement = list(placement)
-        names = {d: stage.device for stage, d in zip(stages, placement, strict=True)}
+        self._num_devices = max(placement) + 1
+        names = {self._device(stage): stage.device for stages in replicas for stage in stages}
         self._devices = tuple(names[device] for device in sorted(names))
         self._calls: dict[int, StageCall] = {}
         # Several threads append. A micro-batch is known by its first example until all are there.
@@ -75,10 +78,6 @@ class StepRecorder:
     def watch_stage(self, stage: Stage) -> Stage:
         """A stand-in for a stage that notes the calls of its passes."""
         return cast(Stage, _WatchedStage(stage, self))
-
-    def watch_mirror(self, mirror: Mirror) -> Mirror:
-        """A stand-in for a copy of a shared weight that notes when it is brought up to date."""
-        return cast(Mirror, _WatchedMirror(mirror, self))
 
     def watch_call(
         self, function: Callable[[Stage], Result], doing: str
@@ -117,7 +116,7 @@ class StepRecorder:
         """
         wait_for_device(stage.device)
         transfer = 0.0 if arrival is None else arrival - start
-        device = self._placement[stage.index]
+        device = self._device(stage)
         self._spans.append(
             RecordedSpan(phase, device, stage.index, first_example, start, self.now(), transfer)
         )
@@ -131,6 +130,9 @@ class StepRecorder:
         """Keeps the gradients that a stage's backward pass was given, likewise."""
         if first_example == 0:
             self._calls[stage.index].output_gradients = gradients
+
+    def _device(self, stage: Stage) -> int:
+        return device_number(stage.replica, self._placement[stage.index], self._num_devices)
 
     def recording(self) -> Recording:
         """All that was noted; the step ends now."""
@@ -225,21 +227,3 @@ class _WatchedStage:
             brought = [tf.identity(tensor) for tensor in tensors]
         wait_for_device(self._stage.device)
         return brought
-
-
-class _WatchedMirror:
-    """Stands before a copy of a shared weight."""
-
-    def __init__(self, mirror: Mirror, recorder: StepRecorder) -> None:
-        self._mirror = mirror
-        self._recorder = recorder
-
-    def add_gradient_to_owner(self) -> None:
-        start = self._recorder.now()
-        self._mirror.add_gradient_to_owner()
-        self._recorder.note("copy", self._mirror.owner, start)
-
-    def copy_from_owner(self) -> None:
-        start = self._recorder.now()
-        self._mirror.copy_from_owner()
-        self._recorder.note("copy", self._mirror.holder, start)

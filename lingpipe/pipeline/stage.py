@@ -16,8 +16,8 @@ from lingpipe.pipeline.graph_function import GraphFunction
 from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.interface import Interface
 from lingpipe.pipeline.joint_graph import CutGraph
+from lingpipe.pipeline.keeping import Keeping
 from lingpipe.pipeline.micro_batch import MicroBatch
-from lingpipe.pipeline.rematerialise import Keeping
 from lingpipe.pipeline.residuals import Residuals
 from lingpipe.pipeline.routes import EVERYTHING, Demand
 from lingpipe.pipeline.stage_state import StageState
@@ -29,6 +29,7 @@ class Stage:
 
     Attributes:
       index: number of the stage, from 0.
+      replica: number of the replica that it belongs to, from 0.
       device: name of its device.
       is_last: True for the stage that returns the loss.
       cells: name -> layer, in order.
@@ -52,6 +53,7 @@ class Stage:
         *,
         seed: int,
         is_last: bool,
+        replica: int = 0,
         compute_dtype: tf.DType = tf.float32,
         keeping: Keeping | None = None,
         splits_backward: bool = False,
@@ -65,6 +67,7 @@ class Stage:
           device: device name, such as "/CPU:1".
           seed: the run's seed.
           is_last: True for the stage that returns the loss.
+          replica: number of the replica.
           compute_dtype: dtype of activations.
           keeping: what to keep between the passes; None for all.
           splits_backward: True if `backward_input` and `backward_weight` will be called, and not
@@ -72,6 +75,7 @@ class Stage:
           jit_compile: True if XLA compiles the stage's functions.
         """
         self.index = index
+        self.replica = replica
         self.device = device
         self.is_last = is_last
         self.variables: dict[str, tf.Variable] = {}

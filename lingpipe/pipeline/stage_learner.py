@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from lingpipe.learner.clipping import squared_norm
 from lingpipe.learner.learner import Learner
+from lingpipe.pipeline.shared_weights import SharedWeights
 from lingpipe.pipeline.stage import Stage
 
 # Weights of so many numbers are updated two at a time.
@@ -32,8 +33,8 @@ class StageLearner:
         Args:
           stage: the stage; its accumulators hold the gradients.
           learner: optimiser.
-          owned: path -> variable of the weights that this stage updates; those that it mirrors are
-            updated where they are owned.
+          owned: path -> variable of the weights that this stage updates; those of which it holds
+            copies are updated where they are owned.
         """
         self._stage = stage
         self._owned = dict(owned)
@@ -99,6 +100,16 @@ class StageLearner:
         with tf.device(self._stage.device):
             self._clear(tf.zeros([]))
         self._stage.state.clear()
+
+
+def build_learners(
+    replicas: Sequence[Sequence[Stage]], shared: SharedWeights, learner: Learner
+) -> list[list[StageLearner]]:
+    """For each replica the learner of each stage, with the weights that the stage owns."""
+    return [
+        [StageLearner(stage, learner, shared.owned_by(stage)) for stage in stages]
+        for stages in replicas
+    ]
 
 
 def _fill(variable: tf.Variable, value: tf.Tensor) -> None:

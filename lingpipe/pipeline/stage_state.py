@@ -73,6 +73,12 @@ class StageState:
         for vector in vectors:
             self._totals = vector if self._totals is None else self._totals + vector
 
+    def take(self) -> list[tf.Tensor]:
+        """What `add` on the state of another replica's stage takes; forgets the totals."""
+        totals = [] if self._totals is None else [self._totals]
+        self.clear()
+        return totals
+
     def not_finite(self) -> list[str]:
         """Paths of the layers whose totals are not all finite: those would spoil their state."""
         if self._totals is None or np.isfinite(self._totals).all():

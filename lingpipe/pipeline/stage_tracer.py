@@ -19,9 +19,9 @@ from lingpipe.pipeline.graph_function import GraphFunction, ancestors_of, trace,
 from lingpipe.pipeline.inference import Inference
 from lingpipe.pipeline.interface import MOMENT, Interface
 from lingpipe.pipeline.joint_graph import CutGraph, Traced, TracedCell, trace_and_cut
+from lingpipe.pipeline.keeping import Keeping, Rematerialisation
 from lingpipe.pipeline.passing import not_zero
 from lingpipe.pipeline.recompute_check import RecomputeCheck
-from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.residuals import ResidualChooser, Residuals
 from lingpipe.pipeline.routes import Demand, StageLeaves
 from lingpipe.pipeline.traced_outputs import TracedOutputs, floating, floats

@@ -30,19 +30,20 @@ class StageTraces:
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        replicas: Sequence[Sequence[Stage]],
         signature: Mapping[str, tf.TensorSpec],
         micro_batch: Mapping[str, Spec],
     ) -> None:
         """Traces nothing yet.
 
         Args:
-          stages: the stages, in order.
+          replicas: the stages of each replica, in order; all replicas are traced alike.
           signature: specs of batch entries, None for dimensions that vary; may be empty.
           micro_batch: specs of the entries of a typical micro-batch; the first one seen stands for
             those that are missing.
         """
-        self._stages = stages
+        self._stages = stages = replicas[0]
+        self._twins = list(zip(*replicas, strict=True))
         self._signature = dict(signature)
         self._typical = {
             name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in micro_batch.items()
@@ -105,11 +106,15 @@ class StageTraces:
         typical_inputs: list[Any] = [()]
 
         def trace(index: int) -> Any:
-            stage, demand = self._stages[index], demand_for(leaves, index)
-            if inference is None:
-                known = (typical_inputs[index], typical)
-                return stage.trace_training(inputs[index], self._signature, known, demand)
-            return stage.trace_inference(inference, inputs[index], self._signature, demand)
+            demand = demand_for(leaves, index)
+            known = (typical_inputs[index], typical)
+            outputs = [
+                stage.trace_training(inputs[index], self._signature, known, demand)
+                if inference is None
+                else stage.trace_inference(inference, inputs[index], self._signature, demand)
+                for stage in self._twins[index]
+            ]
+            return outputs[0]
 
         for index, stage in enumerate(self._stages):
             inputs.append(trace(index))

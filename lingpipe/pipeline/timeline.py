@@ -49,7 +49,7 @@ class RecordedSpan:
 
     Attributes:
       phase: name of the `Phase` of an action; "casts" for what starts a step, and other words, such
-        as "norm", "update" and "copy", for what ends it.
+        as "reduction", "norm", "update" and "broadcast", for what ends it.
       device: number of the device.
       stage: number of the stage.
       micro_batch: number of the micro-batch of an action; None for all else.

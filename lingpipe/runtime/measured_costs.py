@@ -46,7 +46,7 @@ def measured_costs(
     num_devices = params.num_devices() if file else 1  # A plan may be for more than there are.
     note = Progress(0, 0, stream=sys.stderr).note
     device = stage_devices(num_devices, experiment.cluster.device_type)[0]
-    cells, micro_batch = task.cells(), task.micro_batch(params.num_micro_batches)
+    cells, micro_batch = task.cells(), task.micro_batch(params.num_slices())
     dtype = experiment.train.dtype.tensorflow
     run: dict[str, Any] = {
         "compute_dtype": dtype,

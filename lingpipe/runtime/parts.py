@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from lingpipe.cluster.devices import stage_devices
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.builder import Pipeline
-from lingpipe.pipeline.plan import Plan, make_plan
-from lingpipe.pipeline.plan_params import memory_settings
+from lingpipe.pipeline.plan import Plan
+from lingpipe.pipeline.planning import plan_pipeline
 from lingpipe.task.experiment import Experiment
 from lingpipe.task.task import Task
 
@@ -32,15 +32,14 @@ def plan_of(experiment: Experiment.Params, cell_seconds: Mapping[str, float] | N
     pipeline = experiment.pipeline
     dtype = experiment.train.dtype
     optimizer = experiment.learner.optimizer.build()
-    return make_plan(
+    return plan_pipeline(
+        pipeline,
         task.cells(),
-        pipeline.num_stages,
-        task.micro_batch(pipeline.num_micro_batches),
-        pipeline.partition,
+        task.micro_batch(pipeline.num_slices()),
+        num_slots=len(optimizer.slot_names),
         compute_dtype=dtype.value,
+        compute_bytes=dtype.tensorflow.size,
         cell_seconds=cell_seconds,
-        link_bandwidth=pipeline.link_bandwidth,
-        memory=memory_settings(pipeline, len(optimizer.slot_names), dtype.tensorflow.size),
     )
 
 
@@ -73,7 +72,7 @@ def build_pipeline(
         cells=task.cells(),
         learner=_learner(experiment),
         devices=stage_devices(params.num_devices(), experiment.cluster.device_type),
-        micro_batch=task.micro_batch(params.num_micro_batches),
+        micro_batch=task.micro_batch(params.num_slices()),
         seed=experiment.train.seed,
         compute_dtype=experiment.train.dtype.tensorflow,
         signature=task.signature(),

@@ -165,7 +165,7 @@ def _recompute_shares(
         params.keeping(),
         compute_dtype=experiment.train.dtype.tensorflow,
         signature=task.signature(),
-        micro_batch=task.micro_batch(params.num_micro_batches),
+        micro_batch=task.micro_batch(params.num_slices()),
     )
 
 

@@ -88,6 +88,6 @@ class Experiment:
                     "pipeline.jit_compile",
                     "jit_compile compiles every stage anew for each shape of a batch, and this "
                     "input's batches come in hundreds. Set input.static_shapes=true, and "
-                    f"input.rows_multiple={self.pipeline.num_micro_batches}, the number of "
+                    f"input.rows_multiple={self.pipeline.num_slices()}, the number of "
                     "micro-batches; the knob jit_compile=true sets all three.",
                 )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lingpipe.cluster.devices import DeviceError, DeviceType, stage_devices
+from lingpipe.cluster.devices import DeviceType, stage_devices
+from lingpipe.cluster.placement import DeviceError
 from lingpipe.errors import UserError
 
 
@@ -26,7 +27,8 @@ def run(script: str) -> str:
 def test_logical_devices_are_made_before_tensorflow_starts_and_refused_afterwards() -> None:
     script = """
         import tensorflow as tf
-        from lingpipe.cluster.devices import DeviceError, DeviceType, stage_devices
+        from lingpipe.cluster.devices import DeviceType, stage_devices
+        from lingpipe.cluster.placement import DeviceError
         print(stage_devices(1))
         print(stage_devices(2, DeviceType.cpu))
         print(stage_devices(3))
@@ -50,7 +52,7 @@ def test_logical_devices_are_made_before_tensorflow_starts_and_refused_afterward
 
 
 def test_too_few_gpus_are_refused_with_what_to_use_instead() -> None:
-    words = "The stages need 2 GPUs; this process sees 0. Use .*num_stages=1 or .*device_type=cpu"
+    words = "The stages need 2 GPUs; this process sees 0. Use fewer .*device_type=cpu"
     with pytest.raises(DeviceError, match=words) as refusal:
         stage_devices(2, DeviceType.gpu)
     assert isinstance(refusal.value, UserError)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from lingpipe.base.context import Context
 from lingpipe.base.layer import Scope
-from lingpipe.cluster.devices import DeviceError
+from lingpipe.cluster.placement import DeviceError
 from lingpipe.errors import UserError
 from lingpipe.hyperparams import ParamsError
 from lingpipe.learner.optimizers import Adam
@@ -298,9 +298,8 @@ def test_a_stage_without_room_for_its_weights_is_refused_with_their_size() -> No
 
 
 def test_p16_fewer_devices_than_stages_are_refused() -> None:
-    with pytest.raises(
-        DeviceError, match=r"num_stages \(3\) .* needs 3 devices; .* 2: /CPU:0, /CPU:1"
-    ):
+    words = r"num_stages \(3\) needs 3 devices; there are 2: /CPU:0, /CPU:1. Use num_stages=2."
+    with pytest.raises(DeviceError, match=words):
         Pipeline.Params(num_stages=3).build(
             cells=dense_cells(4),
             learner=make_learner(),
@@ -308,7 +307,7 @@ def test_p16_fewer_devices_than_stages_are_refused() -> None:
             micro_batch={},
         )
     assert issubclass(DeviceError, UserError)
-    words = r"num_stages \(6\) with stages_per_device \(2\) needs 3 devices; there are 2: /CPU:0"
+    words = r"num_stages \(6\) / stages_per_device \(2\) needs 3 devices; there are 2: /CPU:0"
     params = Pipeline.Params(num_stages=6, stages_per_device=2, schedule=ScheduleKind.interleaved)
     with pytest.raises(DeviceError, match=words):
         params.build(

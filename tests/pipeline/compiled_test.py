@@ -24,8 +24,8 @@ from lingpipe.pipeline.compiled import MOST_SHAPES, CompiledFunction, CompiledSh
 from lingpipe.pipeline.errors import CompilationError
 from lingpipe.pipeline.graph_function import GraphFunction, trace
 from lingpipe.pipeline.inference import Inference
+from lingpipe.pipeline.keeping import Keeping, Rematerialisation
 from lingpipe.pipeline.micro_batch import MicroBatch
-from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.stage import Stage
 from tests.pipeline.small_models import (
     TRANSLATION_MICRO_BATCH,

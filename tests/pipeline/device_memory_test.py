@@ -11,8 +11,8 @@ from lingpipe.base.cost import Cost
 from lingpipe.base.spec import Spec, Specs
 from lingpipe.hyperparams import ParamsError
 from lingpipe.pipeline.builder import Pipeline
+from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.partitioner import PartitionError
-from lingpipe.pipeline.rematerialise import Rematerialisation
 from lingpipe.pipeline.schedules import ScheduleKind
 from tests.pipeline.small_models import (
     SEED,

@@ -27,7 +27,7 @@ from lingpipe.base.layer import Weight
 from lingpipe.learner.learner import Learner
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import PipelineError
-from lingpipe.pipeline.executor import Executor
+from lingpipe.pipeline.executor import Executor, Share
 from lingpipe.pipeline.interface import Interface
 from lingpipe.pipeline.micro_batch import MicroBatch
 from lingpipe.pipeline.routes import StageLeaves, find_routes
@@ -240,7 +240,7 @@ def test_control_c_while_work_is_handed_out_leaves_no_device_waiting(
     untouched = make_pipeline(dense_cells(4), 2, 2)
     for each in (pipeline, untouched):
         getattr(each, call)(dense_batch(4))
-    pool = pipeline._executor._pools[1]
+    pool = pipeline._executor._pools[0][1]
     submit = pool.submit
 
     def slowly(*args: Any) -> Any:
@@ -262,7 +262,7 @@ def test_control_c_while_work_is_handed_out_leaves_no_device_waiting(
 
 def interrupted_update(pipeline: Pipeline, act: Callable[[], Any], stage: int) -> None:
     """Makes the update of one stage do something first."""
-    part = pipeline._stage_learners[stage]
+    part = pipeline._learners[0][stage]
     update = part.update
 
     def changed(*args: Any) -> None:
@@ -319,9 +319,13 @@ def test_each_waits_for_every_stage_before_it_raises() -> None:
         ended.append(stage.index)
 
     with pytest.raises(PipelineError, match=r"Stage 0 .*failed in the work: ValueError: first"):
-        Executor(pipeline.stages, range(3)).each(work, "work")
+        Executor([pipeline.stages], range(3)).each(work, "work")
     assert sorted(ended) == [1, 2]
-    assert Executor(pipeline.stages, range(3)).each(lambda stage: stage.index, "work") == [0, 1, 2]
+    assert Executor([pipeline.stages], range(3)).each(lambda stage: stage.index, "work") == [
+        0,
+        1,
+        2,
+    ]
 
 
 class BrokenLearner(Learner):
@@ -388,6 +392,7 @@ class FakeStage:
 
     def __init__(self, index: int, num_stages: int, fails_at: int | None = None) -> None:
         self.index = index
+        self.replica = 0
         self.device = f"/CPU:{index}"
         self.is_last = index == num_stages - 1
         self.jit_compile = False
@@ -454,8 +459,8 @@ ROUTES = find_routes([stage.interfaces[None].leaves for stage in fake_stages(3)]
 
 def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
     _, middle, last = stages = fake_stages(3)
-    executor = Executor(stages, range(3))
-    executor.train(gpipe(3, 6), ROUTES, MICRO_BATCHES, 1)
+    executor = Executor([stages], range(3))
+    executor.train([Share(gpipe(3, 6), MICRO_BATCHES)], ROUTES, 1)
     # When the middle stage goes backward it has received all of the first one's tensors, and holds
     # none: not even the last, while it waits for the gradient. (The function at work here has the
     # one that it was given.)
@@ -469,8 +474,8 @@ def test_nothing_that_crossed_a_boundary_outlives_its_use() -> None:
 
 def test_what_weights_need_is_held_from_the_first_to_the_second_part_of_a_backward_pass() -> None:
     _, middle, last = stages = fake_stages(3)
-    executor = Executor(stages, range(3))
-    executor.train(zb_h1(3, 6), ROUTES, MICRO_BATCHES, 1)
+    executor = Executor([stages], range(3))
+    executor.train([Share(zb_h1(3, 6), MICRO_BATCHES)], ROUTES, 1)
     # Besides the one at work, the middle stage holds one after its I and one before it; the last
     # stage, two micro-batches behind with its W, two after their I.
     assert middle.live_at_weight == [2, 2, 2, 2, 1, 0]
@@ -483,12 +488,12 @@ def test_what_weights_need_is_held_from_the_first_to_the_second_part_of_a_backwa
 @pytest.mark.parametrize("rule", (gpipe, one_forward_one_backward, zb_h1))
 def test_a_failed_step_holds_nothing_once_it_is_handled(rule: Callable[..., Schedule]) -> None:
     stages = fake_stages(3, fails_at=2)
-    executor = Executor(stages, range(3))
+    executor = Executor([stages], range(3))
     gc.collect()
     gc.disable()
     try:
         with contextlib.suppress(PipelineError):
-            executor.train(rule(3, 6), ROUTES, MICRO_BATCHES, 1)
+            executor.train([Share(rule(3, 6), MICRO_BATCHES)], ROUTES, 1)
         assert sum(len(stage.kept) for stage in stages) >= 9
         for stage in stages:
             assert stage.live("sent") == stage.live("kept") == 0

@@ -18,7 +18,7 @@ from lingpipe.learner.schedules import Constant
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.foreign_cells import FunctionCell, ModuleCell
 from lingpipe.pipeline.from_cells import pipeline_from_cells
-from lingpipe.pipeline.rematerialise import Rematerialisation
+from lingpipe.pipeline.keeping import Rematerialisation
 
 Batch = dict[str, np.ndarray]
 RATE = 0.1

@@ -11,6 +11,7 @@ import pytest
 
 from lingpipe.base.cost import Cost
 from lingpipe.base.spec import Spec
+from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.memory import CellMemory, WeightBytes
 from lingpipe.pipeline.memory_limits import (
     MemorySettings,
@@ -57,7 +58,7 @@ def drawn_settings(numbers: random.Random, num_stages: int) -> MemorySettings:
         schedule=kind,
         num_micro_batches=numbers.randint(1, 5),
         stages_per_device=numbers.choice(each) if kind is ScheduleKind.interleaved else 1,
-        remat=numbers.choice(("none", "layer", "stage", "auto")),
+        remat=numbers.choice(list(Rematerialisation)),
         weights=WeightBytes(num_slots=numbers.randint(0, 2)),
         device_memory=numbers.randint(50, 900),
     )
@@ -117,7 +118,11 @@ def test_what_a_refusal_names_fits_and_no_fewer_stages_do() -> None:
             if words:
                 named += 1
                 stages = int(words[2])
-                tried = dataclasses.replace(settings, remat="auto") if words[1] else settings
+                tried = (
+                    dataclasses.replace(settings, remat=Rematerialisation.auto)
+                    if words[1]
+                    else settings
+                )
                 assert any(fits_so(cells, sizes, tried) for sizes in every_cut(count, stages))
                 for fewer in range(2, stages):
                     limits = memory_limits(cells, fewer, settings)

@@ -9,6 +9,7 @@ import pytest
 from lingpipe.base.cost import Cost
 from lingpipe.base.spec import Spec
 from lingpipe.errors import UserError
+from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.memory import (
     BytesError,
     CellMemory,
@@ -43,7 +44,8 @@ def cell(
 
 
 def peak(cells: list[CellMemory], live: int, remat: str, *, keeps_all: bool = False) -> int:
-    return stage_memory(cells, 1000, live, remat, keeps_all=keeps_all).peak_bytes
+    rule = Rematerialisation(remat)
+    return stage_memory(cells, 1000, live, rule, keeps_all=keeps_all).peak_bytes
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,9 @@ def test_auto_keeps_as_much_as_fits() -> None:
     cells = [cell(kept=100, working=30), cell(kept=200, working=50)]
 
     def kept(device_memory: int | None) -> int:
-        stage = stage_memory(cells, 1000, 4, "auto", keeps_all=False, device_memory=device_memory)
+        stage = stage_memory(
+            cells, 1000, 4, Rematerialisation.auto, keeps_all=False, device_memory=device_memory
+        )
         assert stage.full_bytes == 300
         fits = device_memory is None or stage.peak_bytes <= device_memory
         assert fits or stage.kept_bytes == 8
@@ -184,7 +188,7 @@ def test_with_stages_recomputed_gpipe_holds_boundaries_of_all_and_activations_of
         schedule = make_schedule(ScheduleKind.gpipe, num_stages, num_micro_batches)
         live = schedule.peak_live_of_stages()
         assert live == (num_micro_batches,) * 3 + (1,)
-        held = stage_memory(cells, 0, live[1], "stage", keeps_all=False).peak_bytes
+        held = stage_memory(cells, 0, live[1], Rematerialisation.stage, keeps_all=False).peak_bytes
         assert held == 8 * num_examples + 100 * num_layers // num_stages * size + 8 * size
 
 

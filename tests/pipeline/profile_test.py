@@ -17,10 +17,10 @@ from lingpipe.base.layer import Layer
 from lingpipe.base.spec import Spec
 from lingpipe.pipeline.builder import Pipeline
 from lingpipe.pipeline.errors import DeviceMemoryError, PipelineError
+from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.micro_batch import BatchError
 from lingpipe.pipeline.plan import PartitionCosts, make_plan
 from lingpipe.pipeline.profile import device_in_words, fingerprint, measure_cells
-from lingpipe.pipeline.rematerialise import Rematerialisation
 from lingpipe.pipeline.stage import Stage
 from tests.pipeline.small_models import (
     TRANSLATION_MICRO_BATCH,

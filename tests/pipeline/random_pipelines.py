@@ -25,6 +25,7 @@ from lingpipe.layers.dropout import Dropout
 from lingpipe.layers.embedding import Embedding
 from lingpipe.layers.transformer import EncoderLayer
 from lingpipe.pipeline.builder import Pipeline
+from tests.conftest import NUM_DEVICES
 from tests.pipeline.plain_optimizers import OPTIMIZERS, RATE, PlainOptimizer
 from tests.pipeline.small_models import (
     Batch,
@@ -184,7 +185,12 @@ class Case:
     def num_reference_slices(self) -> int:
         """Micro-batches of the reference: one, unless examples mix in the cells."""
         mixes = any(name.startswith("norm") for name in self.cells)
-        return self.setting["num_micro_batches"] if mixes else 1
+        return self.num_slices if mixes else 1
+
+    @property
+    def num_slices(self) -> int:
+        """Micro-batches of a mini-batch, over all replicas."""
+        return self.setting["num_micro_batches"] * self.setting["num_replicas"]
 
     def __str__(self) -> str:
         kinds = ", ".join(name.partition("_")[0] for name in self.cells)
@@ -329,7 +335,7 @@ def _open_signature(batch: Batch) -> dict[str, tf.TensorSpec]:
 
 
 def _setting(chance: random.Random, num_cells: int) -> dict[str, Any]:
-    """Arguments of `make_pipeline`: stages, micro-batches, schedule, rematerialisation, cut."""
+    """Arguments of `make_pipeline`: stages, micro-batches, replicas, schedule, and so on."""
     schedule = chance.choice(["gpipe", "1f1b", "zb_h1", "interleaved"])
     num_stages = chance.randint(1, min(4, num_cells))
     per_device = 2 if schedule == "interleaved" and num_stages % 2 == 0 else 1
@@ -343,4 +349,6 @@ def _setting(chance: random.Random, num_cells: int) -> dict[str, Any]:
     if chance.random() < 0.5:
         cuts = sorted(chance.sample(range(1, num_cells), num_stages - 1))
         setting["partition"] = [b - a for a, b in zip([0, *cuts], [*cuts, num_cells], strict=True)]
+    setting["num_replicas"] = min(chance.choice([1, 1, 2, 3]), NUM_DEVICES // num_stages)
+    setting["shards_optimizer"] = chance.random() < 0.7
     return setting

@@ -32,9 +32,16 @@ def test_the_cases_reach_every_setting() -> None:
     assert {s["remat"] for s in settings} == {"none", "layer", "stage", "auto"}
     assert {s["num_stages"] for s in settings} == {1, 2, 3, 4}
     assert {s["stages_per_device"] for s in settings} == {1, 2}
+    assert any(len(batch["x"]) < case.num_slices for case in CASES for batch in case.batches)
+    # Replicas under every schedule and with every share of the weights, some without an example.
+    replicated = [case for case in CASES if case.setting["num_replicas"] > 1]
+    assert {case.setting["num_replicas"] for case in replicated} == {2, 3}
+    assert {case.setting["schedule"] for case in replicated} == SCHEDULES
+    assert {case.setting["shards_optimizer"] for case in replicated} == {True, False}
+    assert {case.setting["num_stages"] for case in replicated} == {1, 2, 3, 4}
     assert any(
-        len(batch["x"]) < case.setting["num_micro_batches"]
-        for case in CASES
+        len(batch["x"]) < case.setting["num_replicas"]
+        for case in replicated
         for batch in case.batches
     )
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from lingpipe.layers.transformer import EncoderLayer
 from lingpipe.pipeline.errors import DeviceMemoryError
+from lingpipe.pipeline.keeping import Keeping, Rematerialisation
 from lingpipe.pipeline.micro_batch import MicroBatch
-from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
 from lingpipe.pipeline.stage import Stage
 from tests.pipeline.random_pipelines import DIM as RANDOM_DIM
 from tests.pipeline.random_pipelines import VOCABULARY, Apply, make_case

@@ -193,6 +193,8 @@ def make_pipeline(
     micro_batch: Mapping[str, Spec] | None = None,
     debugging: Mapping[str, bool] | None = None,
     jit_compile: bool = False,
+    num_replicas: int = 1,
+    shards_optimizer: bool = True,
     **values: Any,
 ) -> Pipeline:
     """A pipeline on this process's CPU devices; `values` go to the builder."""
@@ -204,6 +206,8 @@ def make_pipeline(
         partition=partition,
         **debugging,
         jit_compile=jit_compile,
+        num_replicas=num_replicas,
+        shards_optimizer=shards_optimizer,
         device_memory="1TiB" if remat == "auto" else None,
     )
     params.override("schedule", schedule, text=True)

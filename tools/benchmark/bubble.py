@@ -143,12 +143,14 @@ class StageRuns:
         import tensorflow as tf
 
         from lingpipe.pipeline.micro_batch import MicroBatch
-        from lingpipe.pipeline.shared_weights import find_owners
-        from lingpipe.pipeline.stages import build_learner
+        from lingpipe.pipeline.shared_weights import SharedWeights
+        from lingpipe.pipeline.stage_learner import StageLearner
 
         self._stages = pipeline.stages
-        owners = find_owners(pipeline.stages)
-        self._learners = [build_learner(s, make_learner(), owners) for s in pipeline.stages]
+        shared = SharedWeights(pipeline.replicas, pipeline.params.shards_optimizer)
+        self._learners = [
+            StageLearner(stage, make_learner(), shared.owned_by(stage)) for stage in self._stages
+        ]
         self._micro_batch = MicroBatch(0, batch)
         first = pipeline.stages[0]
         for stage in pipeline.stages:

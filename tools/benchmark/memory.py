@@ -114,10 +114,10 @@ def measure(schedule: str, stage: int, remat: str, num_micro_batches: int) -> di
     from lingpipe.base.spec import Spec
     from lingpipe.learner.learner import Learner
     from lingpipe.learner.schedules import Constant
+    from lingpipe.pipeline.keeping import Keeping, Rematerialisation
     from lingpipe.pipeline.memory import WeightBytes
     from lingpipe.pipeline.memory_limits import MemorySettings
     from lingpipe.pipeline.plan import make_plan
-    from lingpipe.pipeline.rematerialise import Keeping, Rematerialisation
     from lingpipe.pipeline.schedules import ScheduleKind
     from lingpipe.pipeline.stage import Stage
     from lingpipe.pipeline.stage_learner import StageLearner
@@ -132,7 +132,7 @@ def measure(schedule: str, stage: int, remat: str, num_micro_batches: int) -> di
     settings = MemorySettings(
         schedule=ScheduleKind(schedule),
         num_micro_batches=num_micro_batches,
-        remat=remat,
+        remat=Rematerialisation(remat),
         weights=WeightBytes(len(learner.optimizer.slot_names)),
     )
     plan = make_plan(cells, 4, micro_batch, [3, 4, 3, 4], memory=settings)
