@@ -117,7 +117,7 @@ class Pipeline(Parameterized):
         self.replicas = build_stages(
             self.plan, cells, places, schedule, params, seed=seed, compute_dtype=compute_dtype
         )
-        self._shared = SharedWeights(self.replicas, params.shards_optimizer)
+        self._shared = SharedWeights(self.replicas, params.num_sharing())
         self.weights = self._shared.weights
         self._executor = Executor(self.replicas, schedule.placement, params.poison_bubbles)
         self.copy_shared_weights()  # Tied layers may declare different initial values.
@@ -129,6 +129,11 @@ class Pipeline(Parameterized):
     def stages(self) -> list[Stage]:
         """The stages of the first replica, in order."""
         return self.replicas[0]
+
+    def devices_by_stage(self) -> list[str]:
+        """For each stage the names of its devices, one of each replica."""
+        twins = zip(*self.replicas, strict=True)
+        return [", ".join(stage.device for stage in stages) for stages in twins]
 
     def train_step(self, batch: Mapping[str, np.ndarray]) -> StepResult:
         """One synchronous step on a mini-batch: forward, backward, one update.

@@ -26,6 +26,7 @@ from lingpipe.base.spec import specs_bytes
 from lingpipe.errors import UserError
 from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.schedule import Phase, Schedule
+from lingpipe.pipeline.shares import share_weights
 
 _UNITS = {
     "": 1,
@@ -162,23 +163,51 @@ class WeightBytes:
       num_slots: slots of the optimiser for each weight.
       compute_bytes: bytes of a number in the compute dtype. Where it is not float32 every weight
         has a copy in it during a step.
+      num_sharing: replicas that share out the slots of a stage among them.
     """
 
     num_slots: int = 0
     compute_bytes: int = 4
+    num_sharing: int = 1
 
     def fixed(self, weights: Mapping[str, Any], owned_elsewhere: set[str] | frozenset[str]) -> int:
-        """Bytes of weights with all that lies beside them; copies of others' have no slots."""
-        return sum(
-            weight.size * self._each(weight.trainable, path in owned_elsewhere)
-            for path, weight in weights.items()
-        )
+        """Bytes of weights with all that lies beside them; copies of others' have no slots.
 
-    def _each(self, is_trainable: bool, is_copy: bool) -> int:
-        if not is_trainable:
-            return 4
+        With several replicas those of the one that holds most.
+        """
+        owned = self._owned(weights, owned_elsewhere)
+        shares = share_weights(owned, self.num_sharing)
+        held = [0] * self.num_sharing
+        for path, replica in shares.items():
+            held[replica] += owned[path]
+        return self._without_slots(weights) + 4 * self.num_slots * max(held)
+
+    def fixed_at_most(
+        self, weights: Mapping[str, Any], owned_elsewhere: set[str] | frozenset[str]
+    ) -> int:
+        """A bound that adds up: of all the weights of a stage, `fixed` is no more than the sum.
+
+        By the rule of `share_weights` the fullest replica had no more than the average before it
+        was given its last weight.
+        """
+        owned = self._owned(weights, owned_elsewhere)
+        total, largest = sum(owned.values()), max(owned.values(), default=0)
+        most = -((total + (self.num_sharing - 1) * largest) // -self.num_sharing)
+        return self._without_slots(weights) + 4 * self.num_slots * most
+
+    def _without_slots(self, weights: Mapping[str, Any]) -> int:
         cast = 0 if self.compute_bytes == 4 else self.compute_bytes
-        return 8 + cast + (0 if is_copy else 4 * self.num_slots)
+        return sum(w.size * (8 + cast if w.trainable else 4) for w in weights.values())
+
+    def _owned(
+        self, weights: Mapping[str, Any], owned_elsewhere: set[str] | frozenset[str]
+    ) -> dict[str, int]:
+        """Path -> size of the weights that have slots here, or on another replica of the stage."""
+        return {
+            path: weight.size
+            for path, weight in weights.items()
+            if weight.trainable and path not in owned_elsewhere
+        }
 
 
 def stage_memory(

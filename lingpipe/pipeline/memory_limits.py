@@ -296,11 +296,11 @@ def _some_cut_fits(cells: Sequence[CellMemory], settings: MemorySettings, num_st
 
 
 def _fixed_of_cells(cells: Sequence[CellMemory], weights: WeightBytes) -> list[int]:
-    """Bytes of each cell's weights if no stage had two cells that share one."""
+    """At most the bytes of each cell's weights, if no stage had two cells that share one."""
     owned: set[str] = set()
     found = []
     for cell in cells:
-        found.append(weights.fixed(cell.weights, owned))
+        found.append(weights.fixed_at_most(cell.weights, owned))
         owned |= cell.weights.keys()
     return found
 

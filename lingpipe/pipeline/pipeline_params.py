@@ -73,6 +73,10 @@ class PipelineParams(Parameterized.Params):
         """Number of micro-batches into which a mini-batch is cut, over all replicas."""
         return self.num_micro_batches * self.num_replicas
 
+    def num_sharing(self) -> int:
+        """Number of replicas that share out the weights of a stage, to update them."""
+        return self.num_replicas if self.shards_optimizer else 1
+
     def memory_settings(self, num_slots: int, compute_bytes: int) -> MemorySettings:
         """What the plan's memory depends on.
 
@@ -86,7 +90,7 @@ class PipelineParams(Parameterized.Params):
             num_micro_batches=self.num_micro_batches,
             stages_per_device=self.stages_per_device,
             remat=self.remat,
-            weights=WeightBytes(num_slots, compute_bytes),
+            weights=WeightBytes(num_slots, compute_bytes, self.num_sharing()),
             device_memory=None if memory is None else parse_bytes(memory),
         )
 

@@ -85,11 +85,14 @@ class Plan:
       stages: the stages, in order.
       micro_batch: spec of each batch entry.
       device_bytes: the most bytes that each device holds at a time; empty where not worked out.
+        With several replicas those of the fullest.
+      num_replicas: how many times the stages are there, each time on devices of their own.
     """
 
     stages: tuple[StagePlan, ...]
     micro_batch: dict[str, Spec]
     device_bytes: tuple[int, ...] = ()
+    num_replicas: int = 1
 
     @property
     def partition(self) -> list[int]:
@@ -326,4 +329,6 @@ def format_plan(plan: Plan, devices: Sequence[str] | None = None) -> str:
     if len(plan.stages) > len(plan.device_bytes) > 0:
         together = ", ".join(format_bytes(count) for count in plan.device_bytes)
         lines.append(f"memory of each device, over its stages: {together}")
+    if plan.num_replicas > 1:
+        lines.append(f"{plan.num_replicas} replicas of all stages, each with devices of its own")
     return "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ A plan is of one replica: all replicas are cut alike.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from lingpipe.base.spec import Spec
@@ -36,7 +37,7 @@ def plan_pipeline(
     Raises:
       PartitionError: the cells cannot be cut as asked, or do not fit their devices.
     """
-    return make_plan(
+    plan = make_plan(
         cells,
         params.num_stages,
         micro_batch,
@@ -46,3 +47,4 @@ def plan_pipeline(
         link_bandwidth=params.link_bandwidth,
         memory=params.memory_settings(num_slots, compute_bytes),
     )
+    return dataclasses.replace(plan, num_replicas=params.num_replicas)

@@ -70,19 +70,18 @@ class SharedWeights:
       owners: path of every weight -> the stage that owns it.
     """
 
-    def __init__(self, replicas: Sequence[Sequence[Stage]], shards_optimizer: bool) -> None:
+    def __init__(self, replicas: Sequence[Sequence[Stage]], num_sharing: int) -> None:
         """Finds owners and copies; copies nothing yet.
 
         Args:
           replicas: the stages of each replica, in order.
-          shards_optimizer: True to let every replica own a share of the weights, False to let
-            replica 0 own all.
+          num_sharing: number of replicas that own a share of the weights each; the first ones.
 
         Raises:
           SharedWeightError: two stages declare a weight differently, or share a layer's state.
         """
         _check_state_is_not_shared(replicas[0])
-        self.owners = _find_owners(replicas, len(replicas) if shards_optimizer else 1)
+        self.owners = _find_owners(replicas, num_sharing)
         self._replicas = replicas
         self._owned: dict[_Home, list[Copy]] = collections.defaultdict(list)
         self._held: dict[_Home, list[Copy]] = collections.defaultdict(list)

@@ -117,7 +117,7 @@ def record_timeline(experiment: Experiment.Params, name: str) -> Timeline:
     note = Progress(0, 0, stream=sys.stderr).note
     cell_seconds = measured_costs(experiment, task)
     with contextlib.closing(build_pipeline(experiment, task, cell_seconds)) as pipeline:
-        note(format_plan(pipeline.plan, [stage.device for stage in pipeline.stages]))
+        note(format_plan(pipeline.plan, pipeline.devices_by_stage()))
         for _ in range(_WARM_UPS):
             pipeline.train_step(batch.arrays)
         recordings, others = _by_turns(pipeline, batch)
@@ -133,8 +133,9 @@ def _in_words(experiment: Experiment.Params, step: RecordedStep, batch: Batch) -
     """What was run; a batch of few examples makes fewer micro-batches than the params ask for."""
     params = experiment.pipeline
     count = len({span.micro_batch for span in step.spans} - {None})
+    replicas = f", replicas {params.num_replicas}" if params.num_replicas > 1 else ""
     return (
-        f"stages {params.num_stages}, devices {len(step.devices)}, micro-batches {count} "
+        f"stages {params.num_stages}{replicas}, devices {len(step.devices)}, micro-batches {count} "
         f"({batch.size} examples in all), schedule {params.schedule.value}, "
         f"remat {params.remat.value}"
     )

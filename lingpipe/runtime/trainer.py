@@ -107,7 +107,7 @@ def check_evaluation(params: TrainParams, data: Input) -> None:
 
 
 def _table_of_stages(pipeline: Pipeline) -> str:
-    return format_plan(pipeline.plan, [stage.device for stage in pipeline.stages])
+    return format_plan(pipeline.plan, pipeline.devices_by_stage())
 
 
 class Trainer:

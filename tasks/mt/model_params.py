@@ -49,7 +49,8 @@ class TranslationKnobs(ModelParams):
     decay: Decay = Decay.inverse_square_root  # How it falls afterwards.
     max_steps: int = 100_000  # Steps of training.
     num_stages: int = 2  # Stages of the pipeline.
-    num_micro_batches: int = 4  # Micro-batches in flight.
+    num_micro_batches: int = 4  # Micro-batches in flight, in each replica.
+    num_replicas: int = 1  # Copies of all stages, each for a share of every batch.
     jit_compile: bool = False  # XLA compiles the stages; batches then come in few shapes.
 
     def experiment(self) -> Experiment.Params:
@@ -76,7 +77,7 @@ class TranslationKnobs(ModelParams):
             # Without XLA the order of the data shall not depend on the pipeline.
             input=self.input_params().copy(
                 static_shapes=self.jit_compile,
-                rows_multiple=self.num_micro_batches if self.jit_compile else 1,
+                rows_multiple=self.num_micro_batches * self.num_replicas if self.jit_compile else 1,
             ),
             learner=Learner.Params(
                 optimizer=Adam.Params(beta_2=0.98, epsilon=1e-9),
@@ -86,6 +87,7 @@ class TranslationKnobs(ModelParams):
             pipeline=Pipeline.Params(
                 num_stages=self.num_stages,
                 num_micro_batches=self.num_micro_batches,
+                num_replicas=self.num_replicas,
                 jit_compile=self.jit_compile,
             ),
             train=TrainParams(max_steps=self.max_steps),

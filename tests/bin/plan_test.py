@@ -32,6 +32,19 @@ def test_programs_read_json(capfd: Capture) -> None:
     assert plan["micro_batch"]["source_ids"]["dtype"] == "int32"
 
 
+def test_replicas_shrink_micro_batches_and_share_out_slots(capfd: Capture) -> None:
+    one = json.loads(output(capfd, "--json", "--set=pipeline.num_micro_batches=8"))
+    two = json.loads(output(capfd, "--json", "--set=pipeline.num_replicas=2"))
+    assert (one["num_replicas"], two["num_replicas"]) == (1, 2)
+    assert two["micro_batch"] == one["micro_batch"]
+    fields = "--set=pipeline.num_replicas=2", "--set=pipeline.shards_optimizer=false"
+    unshared = json.loads(output(capfd, "--json", *fields))
+    for sharing, alone in zip(two["stages"], unshared["stages"], strict=True):
+        # Adam's two slots for each weight, of which the fuller replica has a half or a little more.
+        saved = alone["memory"]["fixed_bytes"] - sharing["memory"]["fixed_bytes"]
+        assert 0.4 * 8 * alone["weights"] < saved <= 0.5 * 8 * alone["weights"]
+
+
 def test_more_devices_than_there_are_can_be_planned_for(capfd: Capture) -> None:
     text = output(capfd, "--set=num_layers=30", "--set=pipeline.num_stages=16")
     assert len(text.splitlines()) == 18

@@ -3,7 +3,8 @@
 Cases that came out with wrong numbers, and where the rest stands, are in
 pipeline_cases_numbers_test.py. Of this kind P9 also has tests in pipeline/partitioner_test.py,
 conformance/pipeline_test.py and pipeline/builder_test.py, P10 and the scripts of P11 in
-pipeline/executor_test.py, P16 in pipeline/builder_test.py and bin/train_test.py.
+pipeline/executor_test.py, P16 in cluster/placement_test.py, pipeline/replicas_test.py,
+pipeline/builder_test.py and bin/train_test.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import tensorflow as tf
 
 from lingpipe.base.context import Context
 from lingpipe.base.layer import Layer
-from lingpipe.hyperparams import ParamsError
 from lingpipe.layers.losses import smoothed_cross_entropy
 from lingpipe.layers.softmax import Softmax
 from lingpipe.pipeline.builder import Pipeline
@@ -120,15 +120,10 @@ def test_p14_tensors_and_memory_stay_flat_over_200_steps(schedule: str, per_devi
 # ------------------------------------------------------------------ P16: what cannot be honoured
 
 
-def test_p16_replicas_are_refused_and_not_ignored() -> None:
-    with pytest.raises(ParamsError, match="num_replicas"):
-        Pipeline.Params(num_stages=2, num_replicas=2)
-
-
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ("pipeline.num_replicas=2", "'num_replicas'"),
+        ("pipeline.num_replicas=0", "num_replicas (0) must be at least 1"),
         ("pipeline.stages_per_device=2", "schedule gpipe runs one stage on each device"),
         ("pipeline.schedule=dualpipe", "dualpipe"),
         ("pipeline.partition=1,1,1", "partition"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 
@@ -167,6 +168,28 @@ def test_a_weight_takes_its_value_its_gradient_and_its_slots() -> None:
     assert WeightBytes(num_slots=2).fixed(weights, {"b"}) == 10 * 16 + 3 * 8 + 5 * 4
     assert WeightBytes(num_slots=0).fixed(weights, set()) == 13 * 8 + 5 * 4
     assert WeightBytes(num_slots=0, compute_bytes=2).fixed(weights, set()) == 13 * 10 + 5 * 4
+    # Of two replicas one has the slots of ten numbers, the other those of three.
+    assert WeightBytes(num_slots=2, num_sharing=2).fixed(weights, set()) == 13 * 8 + 80 + 5 * 4
+    assert WeightBytes(num_slots=2, num_sharing=3).fixed(weights, {"a"}) == 13 * 8 + 24 + 5 * 4
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_the_bounds_of_cells_add_up_to_no_less_than_their_stage(number: int) -> None:
+    chance = random.Random(number)
+    rule = WeightBytes(chance.randint(0, 2), chance.choice([2, 4]), chance.randint(1, 4))
+    cells = [
+        {
+            f"{cell}/{i}": FakeWeight(chance.randint(1, 60), chance.random() < 0.8)
+            for i in range(chance.randint(0, 5))
+        }
+        for cell in range(chance.randint(1, 5))
+    ]
+    stage = {path: weight for cell in cells for path, weight in cell.items()}
+    elsewhere = {path for path in stage if chance.random() < 0.2}
+    bound = sum(rule.fixed_at_most(cell, elsewhere) for cell in cells)
+    assert rule.fixed(stage, elsewhere) <= bound
+    if rule.num_sharing == 1:
+        assert rule.fixed(stage, elsewhere) == bound
 
 
 def test_a_slot_of_one_gives_the_12_bytes_a_parameter_of_gpipe() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from lingpipe.base.cost import Cost
 from lingpipe.base.spec import Spec, Specs
+from lingpipe.pipeline.keeping import Rematerialisation
 from lingpipe.pipeline.memory import WeightBytes
 from lingpipe.pipeline.memory_limits import MemorySettings
 from lingpipe.pipeline.partitioner import PartitionError
@@ -163,7 +164,7 @@ def settings(remat: str = "none", device_memory: int | None = None) -> MemorySet
     """Three micro-batches under GPipe, one slot for each weight."""
     return MemorySettings(
         num_micro_batches=3,
-        remat=remat,
+        remat=Rematerialisation(remat),
         weights=WeightBytes(num_slots=1),
         device_memory=device_memory,
     )
@@ -210,6 +211,12 @@ def test_devices_of_several_stages_have_a_line_of_their_own() -> None:
     last = format_plan(plan).splitlines()[-1]
     assert last.startswith("memory of each device, over its stages: ")
     assert len(plan.device_bytes) == 2
+
+
+def test_replicas_have_a_line_of_their_own() -> None:
+    plan = dataclasses.replace(make_plan(CELLS, 2, MICRO_BATCH), num_replicas=3)
+    last = format_plan(plan).splitlines()[-1]
+    assert last == "3 replicas of all stages, each with devices of its own"
 
 
 def test_memory_moves_the_cut_away_from_the_balanced_one() -> None:

@@ -243,15 +243,23 @@ def four_stages(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return logdir
 
 
-@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (2, 3)])
-def test_a_run_goes_on_with_any_number_of_stages(
-    corpus: Path, four_stages: Path, tmp_path: Path, stages: int, micro_batches: int
+@pytest.mark.parametrize(
+    ("stages", "micro_batches", "replicas"), [(1, 1, 1), (2, 3, 1), (2, 1, 3), (1, 2, 2)]
+)
+def test_a_run_goes_on_with_any_number_of_stages_and_replicas(
+    corpus: Path,
+    four_stages: Path,
+    tmp_path: Path,
+    stages: int,
+    micro_batches: int,
+    replicas: int,
 ) -> None:
     logdir = with_copy(four_stages, tmp_path)
     shutil.rmtree(logdir / "checkpoints" / "step-00000006")
     changes: dict[str, object] = {
         "pipeline__num_stages": stages,
         "pipeline__num_micro_batches": micro_batches,
+        "pipeline__num_replicas": replicas,
         "learner__schedule__peak": 0.01,
     }
     assert main(train_arguments(corpus, logdir, max_steps=7, **changes)) == 0
@@ -262,7 +270,8 @@ def test_a_run_goes_on_with_any_number_of_stages(
     assert now["learning_rate"] == pytest.approx(before["learning_rate"] / 2)
     assert [row["step"] for row in rows(logdir / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
     assert RunDirectory(logdir).read_params().pipeline.num_stages == stages
-    assert len((logdir / "plan.txt").read_text().splitlines()) == stages + 2
+    lines = (logdir / "plan.txt").read_text().splitlines()
+    assert len(lines) == stages + (2 if replicas == 1 else 3)
 
 
 def test_state_goes_on_from_a_checkpoint_with_any_number_of_stages(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ class StageRuns:
         from lingpipe.pipeline.stage_learner import StageLearner
 
         self._stages = pipeline.stages
-        shared = SharedWeights(pipeline.replicas, pipeline.params.shards_optimizer)
+        shared = SharedWeights(pipeline.replicas, pipeline.params.num_sharing())
         self._learners = [
             StageLearner(stage, make_learner(), shared.owned_by(stage)) for stage in self._stages
         ]
