@@ -12,6 +12,7 @@ from lingpipe.__main__ import main
 from lingpipe.pipeline.step_result import NonFiniteError
 from lingpipe.runtime.run_directory import RunDirectory
 from tests.bin.refusals import refusal, tree
+from tests.conftest import NUM_DEVICES
 from tests.micro_run import MODEL, train_arguments, write_corpus
 
 Capture = pytest.CaptureFixture[str]
@@ -132,9 +133,10 @@ def test_all_inconsistencies_are_told_at_once(capfd: Capture, corpus: Path, tmp_
 def test_p16_more_stages_than_devices_are_refused(
     capfd: Capture, corpus: Path, tmp_path: Path
 ) -> None:
-    assert len(tf.config.list_logical_devices("CPU")) == 4
-    message = _refused(capfd, corpus, tmp_path / "run", num_stages=5)
-    assert "The stages need 5 CPU devices" in message
+    # To list them starts TensorFlow, which settles their number.
+    assert len(tf.config.list_logical_devices("CPU")) == NUM_DEVICES == 8
+    message = _refused(capfd, corpus, tmp_path / "run", num_stages=3, num_replicas=3)
+    assert "The stages need 9 CPU devices" in message
 
 
 @pytest.mark.parametrize(

@@ -87,14 +87,17 @@ def test_a_recorded_step_trains_like_any_other() -> None:
     assert_equal_arrays(weights_of(recorded), weights_of(plain), rtol=0, atol=0)
 
 
-def test_copies_of_shared_weights_are_seen_on_the_device_that_makes_them() -> None:
+def test_the_reduction_and_the_broadcast_of_shared_weights_are_seen_around_the_update() -> None:
     tied = Dense.Params(share_weights="tied")
     cells = {"source": Source.Params(), "a": tied, "b": tied, "loss": SquareLoss.Params()}
     pipeline = make_pipeline(cells, 2, 2, partition=[2, 2])
     step = pipeline.record_step(dense_batch(4))[1].step
-    # The gradient goes to the owner, the updated value to the copy.
-    copies = [span for span in step.spans if span.phase == "copy"]
-    assert [span.stage for span in copies] == [0, 1]
+    ends = [span for span in step.spans if not span.is_of_passes]
+    phases = ["reduction", "norm", "update", "broadcast"]
+    for stage in range(2):
+        of_stage = sorted((s for s in ends if s.stage == stage), key=lambda span: span.start)
+        assert [span.phase for span in of_stage] == phases
+        assert {span.device for span in of_stage} == {stage}
 
 
 def test_casts_of_weights_are_seen_where_there_are_any() -> None:

@@ -42,6 +42,7 @@ def at(params: Params, path: str) -> object:
         ("max_steps", 11, ["train.max_steps"]),
         ("num_stages", 3, ["pipeline.num_stages"]),
         ("num_micro_batches", 6, ["pipeline.num_micro_batches"]),
+        ("num_replicas", 2, ["pipeline.num_replicas"]),
     ],
 )
 def test_a_knob_fills_its_fields_and_no_other(knob: str, value: object, paths: list[str]) -> None:
